@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .project.settings import DiscordRule as DiscordRule
     from .project.settings import DiscordSettings as DiscordSettings
     from .project.settings import ModeSettings as ModeSettings
-    from .surfaces.discord.bot import ActiveTask as ActiveTask
+    from .surfaces.discord.active import ActiveTask as ActiveTask
     from .surfaces.discord.bot import DiscordBot as DiscordBot
     from .surfaces.discord.hooks import ChatReply as ChatReply
     from .surfaces.discord.hooks import ReplyContext as ReplyContext
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".project.settings": "DiscordRule DiscordSettings ModeSettings",
-    ".surfaces.discord.bot": "ActiveTask DiscordBot",
+    ".surfaces.discord.active": "ActiveTask",
+    ".surfaces.discord.bot": "DiscordBot",
     ".surfaces.discord.hooks": "ChatReply ReplyContext",
     ".surfaces.discord.mounting": "RondelClient attach",
     ".surfaces.discord.outlet": "Extras",

@@ -272,6 +272,22 @@ model = "big"
     ]
 
 
+def test_the_doctor_says_that_nothing_answers_if_all_that_would_are_missing(place: Place):
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_server(("127.0.0.1", 0)) as closed:
+        up, down = (f"127.0.0.1:{server.getsockname()[1]}" for server in (listening, closed))
+        closed.close()
+        first = f'[engines.first]\nbase_url = "http://{down}/v1"\nmodel = "big"\n'
+        second = f'[engines.second]\nbase_url = "http://{up}/v1"\nmodel = "big"\n'
+        for fallback, code in ("", 1), ('"openai"', 1), ('"openai", "second"', 0), ('"echo"', 0):
+            place.write("rondel.toml", f"{first}fallback = [{fallback}]\n{second}")
+            done = place.rondel("doctor", "--json")
+            last = json.loads(done.out)[-1]
+            assert (done.code, last["verdict"]) == (code, "missing" if code else "ok"), fallback
+            if code:
+                assert last["text"].endswith(f"but nothing listens for first at {down}")
+                assert last["remedy"] == "start its server"
+
+
 def test_the_doctor_finds_a_damaged_store(place: Place):
     place.rondel("run", "rondel", "hi", "--engine", "echo")
     store = place.folder / "data" / "rondel" / "rondel.db"

@@ -48,6 +48,11 @@ class World:
         while any(one.fold.state != "waiting" for one in self.bot.deliveries.values()):
             await asyncio.sleep(0.001)
 
+    async def recovered(self) -> None:
+        """Wait until what an earlier life has left is answered."""
+        while not self.bot.has_recovered or self.bot._beginning or self.bot.deliveries:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+
     @contextlib.asynccontextmanager
     async def running(
         self,
@@ -61,9 +66,10 @@ class World:
         app: App | None = None,
         images: Any = (),
         settings: DiscordSettings | None = None,
+        hooks: Sequence[Any] = (),
         **given: Any,
     ) -> AsyncGenerator[DiscordBot]:
-        """Run the bot. Its next life finds what is in the store."""
+        """Run the bot. Its next life finds what is in the store. `hooks` are chat hooks."""
         self.engine.add(*steps)
         if store is None and app is None:
             self.store = self.store.reopen()
@@ -83,6 +89,8 @@ class World:
         )
         settings = settings or settings_of({"edit_s": 0.01, **given})
         self.bot = attach(client, self.app, settings)
+        for hook in hooks:
+            self.bot.hooks.on("chat", hook)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(client.start(self.discord.token))
             try:

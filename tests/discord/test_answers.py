@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import discord
 import pytest
@@ -285,3 +287,33 @@ def test_the_pace_of_edits_follows_what_is_left_of_the_rate_limit():
     assert edit_wait_s(1.0, remaining=1, reset_after_s=4.0) == 4.0
     assert edit_wait_s(1.0, remaining=4, reset_after_s=2.0) == 1.0
     assert edit_wait_s(1.0, remaining=0, reset_after_s=99.0) == 10.0
+
+
+@pytest.mark.parametrize("trouble", ["a lost permission", "an outage"])
+async def test_a_file_is_whole_whenever_it_is_sent_again(trouble: str):
+    text = "long " * 2_000
+    given: dict[str, Any] = {"long_answers": "file", "messages_max": 1, "stream": False}
+    async with loopback() as world, world.running("short", text, **given):
+        await world.say("@bot a")
+        await world.answers()
+        if trouble == "an outage":
+            world.discord.fail("POST", "/messages", 503)
+        else:
+            await world.discord.deny(world.general, "read_message_history")
+        await world.say("@bot b")
+        await world.answers(2)
+        (file,) = world.discord.bot_messages(world.general)[1]["attachments"]
+        assert world.discord.data_of(file).decode().strip() == text.strip()
+
+
+async def test_a_file_of_a_reply_hook_is_whole_whenever_it_is_sent_again(tmp_path: Path):
+    """discord.py closes a file that it has opened, once it was sent."""
+    path = tmp_path / "SPOILER_notes.txt"
+    path.write_text("whole")
+    async with loopback() as world, world.running("Hello.") as bot:
+        bot.hooks.on("reply", lambda context: ChatReply("See.", Extras(files=(discord.File(path),))))
+        world.discord.fail("POST", "/messages", 503)
+        await world.say("@bot a")
+        await world.answers()
+        (file,) = world.discord.bot_messages(world.general)[0]["attachments"]
+        assert (file["filename"], world.discord.data_of(file)) == ("SPOILER_notes.txt", b"whole")

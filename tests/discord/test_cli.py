@@ -108,6 +108,29 @@ def test_ctrl_c_lets_the_sandbox_finish_the_answer_and_twice_ends_it_at_once(
 
 
 @pytest.mark.slow
+def test_ctrl_c_ends_a_sandbox_that_is_being_left(place: Place):
+    """Here, an extension takes its time at the end, and the person loses patience."""
+    slow = """
+import asyncio, os, signal
+
+
+async def setup(bot):
+    pass
+
+
+async def teardown(bot):
+    os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.sleep(5)
+    print("It took too long.")
+"""
+    place.write("slow.py", slow)
+    place.write("rondel.toml", 'engine = "echo"\n[discord]\nextensions = ["slow"]\n')
+    shown = place.spawn("discord", "--sandbox", stdin=b"/quit\n")
+    assert shown.code == 130
+    assert not [word for word in ("Traceback", "RuntimeError", "Unclosed", "too long") if word in shown.out + shown.err]
+
+
+@pytest.mark.slow
 def test_files_of_the_bot_can_be_opened_while_the_sandbox_runs(place: Place):
     place.write("rondel.toml", 'engine = "echo"\n')
     with place.terminal("discord", "--sandbox", columns=200, TMPDIR=str(place.folder)) as terminal:

@@ -6,14 +6,18 @@ import asyncio
 from typing import Any
 
 import aiohttp
+import discord
+import msgspec
 import pytest
 
-from rondel import Agent
-from rondel.discord import ModeSettings
+from rondel import Agent, App, user
+from rondel.discord import ModeSettings, RondelClient, attach
+from rondel.events import MessageQueued
+from rondel.machine.conversation import Conversation
 from rondel.project.settings import DiscordRule
 from rondel.surfaces.discord.gate import Chosen, Place, Speaker
-from rondel.surfaces.discord.pending import Pending
 from rondel.testing import Pause
+from rondel.values import Message
 
 from .harness import World, loopback
 
@@ -213,44 +217,6 @@ class Hanging:
         await self.go.wait()
 
 
-@pytest.mark.parametrize("conversation", ["auto", "channel", "user", "thread"])
-async def test_a_hook_that_outlives_the_drain_loses_no_message(conversation: str):
-    """Not the one that it prepares, not those behind it, and not one that is said afterwards."""
-    async with loopback() as world:
-        async with asyncio.TaskGroup() as group, world.running(drain_s=0.1, conversation=conversation) as bot:
-            hook = Hanging()
-            bot.hooks.on("chat", hook)
-            first = await world.say("@bot first")
-            await hook.reached.wait()
-            await world.say("@bot second", world.bob, reply_to=first)
-            keep, heard = bot.records.keep, asyncio.Event()
-
-            async def keep_late(pending: Pending) -> None:
-                await heard.wait()
-                await keep(pending)
-
-            async def say_late() -> None:
-                while not bot._has_drained:  # pyright: ignore[reportPrivateUsage]
-                    await asyncio.sleep(0)
-                third = await world.say("@bot third", world.bob)
-                while int(third["id"]) not in bot._seen:  # pyright: ignore[reportPrivateUsage]
-                    await asyncio.sleep(0)
-                heard.set()
-
-            bot.records.keep = keep_late
-            group.create_task(say_late())
-        assert world.engine.prompts == []
-        async with world.running(*["It was answered."] * 3, conversation=conversation) as bot:
-            while not bot.has_recovered or bot.deliveries:
-                await asyncio.sleep(0.001)
-            said = [prompt.messages[-1].text for prompt in world.engine.prompts]
-            assert said == ["Ann: first", "Bob: second", "Bob: third"]
-        async with world.running() as bot:  # and only once
-            while not bot.has_recovered:
-                await asyncio.sleep(0.001)
-            assert bot.deliveries == {}
-
-
 async def test_a_message_that_is_deleted_while_it_is_prepared_is_not_answered():
     async with loopback() as world, world.running() as bot:
         hook = Hanging()
@@ -280,3 +246,179 @@ async def test_the_model_gets_what_a_message_says_after_an_edit_while_it_was_pre
         hook.go.set()
         assert await world.answers() == ["Yes."]
         assert [prompt.messages[-1].text for prompt in world.engine.prompts] == ["Ann: nothing here"]
+
+
+@pytest.mark.parametrize("change", ["delete", "edit"])
+async def test_a_message_that_is_deleted_or_edited_while_its_answer_begins_is_treated_as_such(
+    change: str, monkeypatch: pytest.MonkeyPatch
+):
+    """While the store takes it: the answer is neither prepared any more, nor under way."""
+    send, reached, go = Conversation.send, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: Conversation, *given: Any, **named: Any) -> Any:
+        reached.set()
+        await go.wait()
+        return await send(self, *given, **named)
+
+    async with loopback() as world, world.running("Yes.", "Yes.") as bot:
+        monkeypatch.setattr(Conversation, "send", slow)
+        message = await world.say("@bot my password is X")
+        await reached.wait()
+        id = int(message["id"])
+        if change == "delete":
+            await world.discord.delete(message)
+            while id in bot._beginning:  # pyright: ignore[reportPrivateUsage]
+                await asyncio.sleep(0.001)
+        else:
+            await world.discord.edit(message, "@bot nothing here")
+            while "nothing" not in bot._beginning[id].content:  # pyright: ignore[reportPrivateUsage]
+                await asyncio.sleep(0.001)
+        go.set()
+        while bot._locks or bot.deliveries:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+        sent = [prompt.messages[-1].text for prompt in world.engine.prompts]
+        shown = [one["content"] for one in world.discord.bot_messages(world.general)]
+        assert (sent, shown) == (([], []) if change == "delete" else (["Ann: nothing here"], ["Yes."]))
+        assert await pending(world) == []
+
+
+async def test_an_edit_to_an_empty_text_takes_back_what_was_said_before():
+    """What is attached stays."""
+    async with loopback() as world, world.running("Yes.") as bot:
+        hook = Hanging()
+        bot.hooks.on("chat", hook)
+        message = await world.say("@bot my password is X", files={"a.txt": (b"hello", "text/plain")})
+        await hook.reached.wait()
+        await world.discord.edit(message, "")
+        while bot._beginning[int(message["id"])].content:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+        hook.go.set()
+        assert await world.answers() == ["Yes."]
+        (sent,) = [prompt.messages[-1].text for prompt in world.engine.prompts]
+        assert "password" not in sent
+        assert "hello" in sent
+
+
+async def test_a_chat_hook_sees_the_new_text_of_a_message_that_is_edited_while_it_is_answered():
+    def redact(messages: list[Message]) -> list[Message]:
+        if "refuse" in messages[-1].text:
+            raise ValueError("this must not be sent")
+        return [msgspec.structs.replace(one, parts=user(one.text.replace("4711", "[PIN]")).parts) for one in messages]
+
+    async with loopback() as world:
+        pauses = [Pause("One ", "moment."), Pause("Two ", "moments.")]
+        async with world.running(*pauses, "Yes.", "Yes.", conversation="channel", hooks=[redact]) as bot:
+            await world.say("@bot first")
+            await pauses[0].reached.wait()
+            second = await world.say("@bot second", world.bob)
+            while int(second["id"]) not in bot.deliveries:
+                await asyncio.sleep(0.001)
+            await world.discord.edit(second, "@bot the PIN is 4711")  # it is queued
+            while "[PIN]" not in bot.deliveries[int(second["id"])].pending.content.text:
+                await asyncio.sleep(0.001)
+            pauses[0].release()
+            while not bot.deliveries[int(second["id"])].fold.turn:
+                await asyncio.sleep(0.001)
+            await world.discord.edit(second, "@bot refuse this")
+            await world.discord.edit(second, "@bot the PIN is 4711 again")  # it is being answered
+            talk = world.app.conversation(bot.deliveries[int(second["id"])].pending.conversation)
+            while not any(isinstance(entry.event, MessageQueued) for entry in await talk.entries()):
+                await asyncio.sleep(0.001)
+            pauses[1].release()
+            await world.idle()
+            sent = [message.text for prompt in world.engine.prompts for message in prompt.messages]
+            assert "Bob: the PIN is [PIN]" in sent
+            assert "(I have edited my message. It now says:)\nBob: the PIN is [PIN] again" in sent
+            assert not [text for text in sent if "4711" in text or "refuse" in text]
+
+
+async def test_an_edit_while_a_thread_is_opened_opens_no_second_one(monkeypatch: pytest.MonkeyPatch):
+    create, reached, go = discord.Message.create_thread, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: discord.Message, **named: Any) -> discord.Thread:
+        reached.set()
+        await go.wait()
+        return await create(self, **named)
+
+    monkeypatch.setattr(discord.Message, "create_thread", slow)
+    async with loopback() as world, world.running("The answer.", conversation="thread") as bot:
+        # Discord may tell of the thread later than of the edit.
+        connection = bot.client._connection  # pyright: ignore[reportPrivateUsage]
+        connection.parsers["THREAD_CREATE"] = lambda data: None
+        message = await world.say("@bot old")
+        await reached.wait()
+        await world.discord.edit(message, "@bot new")
+        while "new" not in bot._beginning[int(message["id"])].content:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+        go.set()
+        (thread,) = await world.discord.until(
+            lambda: [one for one in world.discord.world.channels.values() if one.is_thread]
+        )
+        assert await world.answers(channel=thread) == ["The answer."]
+        assert world.discord.bot_messages(world.general) == []
+        assert [prompt.messages[-1].text for prompt in world.engine.prompts] == ["Ann: new"]
+
+
+@pytest.mark.parametrize("error", [aiohttp.ServerDisconnectedError(), OSError("no network"), ZeroDivisionError("?")])
+async def test_an_error_of_the_connection_costs_one_request_and_not_the_bot(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+):
+    """Here when it says that it cannot answer, and when it shows that it is typing."""
+
+    def broken(messages: Any) -> None:
+        if "bad" in messages[-1].text:
+            raise ValueError("no hook")
+
+    monkeypatch.setattr("rondel.surfaces.discord.pace.AT_ONCE_S", 0)
+    monkeypatch.setattr("rondel.surfaces.discord.pace.TYPING_S", 0.01)
+    async with loopback() as world:
+        pause = Pause("It begins ", "and it ends.")
+        async with world.running(pause, "Fine.", hooks=[broken], context_messages=0) as bot:
+            await world.say("@bot go", world.bob)
+            await world.discord.said(world.general)
+            http, failed = bot.client.http, list[str]()
+            request = http.request
+
+            async def down(route: Any, **given: Any) -> Any:
+                if route.method == "POST":
+                    failed.append(route.path)
+                    raise error
+                return await request(route, **given)
+
+            monkeypatch.setattr(http, "request", down)
+            await world.say("@bot bad")
+            await world.say("bad", channel=world.discord.dm(world.ann))
+            while not (any("typing" in path for path in failed) and any("messages" in path for path in failed)):
+                await asyncio.sleep(0.001)
+            monkeypatch.setattr(http, "request", request)
+            pause.release()
+            await world.say("@bot good")
+            await world.discord.until(lambda: "Fine." in str(world.discord.bot_messages(world.general)))
+            shown = [one["content"] for one in world.discord.bot_messages(world.general)]
+            assert "It begins and it ends." in shown
+
+
+async def test_a_bot_that_ends_by_an_error_says_so_and_closes_its_connection(caplog: pytest.LogCaptureFixture):
+    """It must not stay and hear nothing."""
+    async with loopback() as world:
+        client = RondelClient(connector=world.discord.connector(), guild_ready_timeout=0.01, shard_count=1)
+        bot = attach(client, App(Agent("helper", engine=world.engine)))
+
+        async def fail() -> None:
+            raise ZeroDivisionError("no heart")
+
+        async def live() -> None:
+            async with client:
+                await client.start(world.discord.token)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(live())
+            while not client.is_ready():
+                await asyncio.sleep(0.001)
+            bot.tasks._group.create_task(fail())  # pyright: ignore[reportPrivateUsage]
+            while "the bot has ended by an error" not in caplog.text:
+                await asyncio.sleep(0.001)
+        assert "no heart" in caplog.text
+        assert client.is_closed()
+        with pytest.raises(ExceptionGroup):
+            await client.close()  # whoever runs it should know

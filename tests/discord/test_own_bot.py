@@ -302,7 +302,7 @@ async def test_an_answer_that_cannot_be_delivered_does_not_end_the_others(caplog
         wrong = ChatReply("See the file.", Extras(files=("a path, not a file",)))  # type: ignore[arg-type]
         bot.hooks.on("reply", lambda context: wrong if context.text == "One." else None)
         await world.say("@bot first")
-        while "cannot be delivered" not in caplog.text:
+        while "cannot be finished" not in caplog.text:
             await asyncio.sleep(0.001)
         await world.say("@bot second")
         assert await world.answers() == ["Two."]

@@ -58,7 +58,7 @@ async def test_only_the_person_who_was_asked_or_an_approver_may_click():
             await world.discord.click(world.bob, asked, "Yes")
             assert (await world.answers(3))[-1] == "Have fun."
             assert done == ["Ritz"]
-            assert text_of(asked).endswith("*Answered: Yes, by Bob*")
+            assert text_of(asked).endswith(f"*<@{world.bob.id}> answered: Yes*")
             assert "custom_id" not in str(asked["components"])
             await world.say("@bot book", world.bob)
             await world.discord.said(world.general, 4)
@@ -100,6 +100,7 @@ async def test_an_approver_may_answer_for_the_person_who_was_asked_and_is_named(
             assert refused.text == f"Only {who} can answer this."
             await world.discord.click(eve, asked, "Yes")
             assert (await world.answers(2))[-1] == "Signed."
+            assert text_of(asked).endswith(f"*<@{eve.id}> answered: Yes*")
             (id,) = await bot.records.conversations_of(str(world.ann.id))
             assert f"yes (by {eve.id})" in "\n".join((await read(world.app.store, id)).lines())
 
@@ -119,7 +120,7 @@ async def test_clicks_that_come_twice_at_once_count_once():
             assert (await world.answers(2))[-1] == "Have fun."
             await world.idle()
             assert done == ["Ritz"]
-            assert text_of(asked).endswith("*Answered: Yes, by Bob*")
+            assert text_of(asked).endswith(f"*<@{world.bob.id}> answered: Yes*")
 
 
 async def test_a_question_survives_a_restart_and_a_form_answers_it():
@@ -141,7 +142,7 @@ async def test_a_question_survives_a_restart_and_a_form_answers_it():
             await world.discord.submit(form, "green")
             assert (await world.answers(2))[-1] == "Green it is."
             assert len(world.discord.bot_messages(world.general)) == 2  # it was not asked again
-            assert "*Answered: green, by Bob*" in text_of(asked)
+            assert f"*<@{world.bob.id}> answered: green*" in text_of(asked)
             results = world.engine.prompts[-1].messages[-1].parts
             assert "green" in str(results)
             asked["components"] = buttons  # somebody's client still shows them
@@ -191,5 +192,18 @@ async def test_whoever_approves_sees_all_of_a_call_however_long_it_is():
         await world.discord.click(world.ann, asked, "Yes")
         assert (await world.answers(2))[-1] == "Done."
         assert done == [hotel]
-        assert text_of(asked).endswith("*Answered: Yes, by Ann*")
+        assert text_of(asked).endswith(f"*<@{world.ann.id}> answered: Yes*")
         assert not bot.client.persistent_views  # nothing is remembered for a click that may never come
+
+
+async def test_a_long_answer_with_markdown_is_cut_before_it_is_escaped():
+    steps = [call("ask_user", "q", question="Which?", free_text=True), "Noted."]
+    async with loopback() as world, world.running(*steps, agents=agents(world)):
+        await world.say("@bot ask me")
+        (asked,) = await world.discord.said(world.general)
+        await world.idle()
+        form = await world.discord.click(world.ann, asked, "Answer…")
+        await world.discord.submit(form, "a" + "*" * 200)
+        await world.answers(2)
+        shown = text_of(asked).splitlines()[-1]
+        assert re.fullmatch(rf"\*<@{world.ann.id}> answered: a(\\\*){{10,100}}\*", shown)

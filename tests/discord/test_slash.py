@@ -253,7 +253,7 @@ async def test_reset_stop_jobs_trace_and_forget():
             await world.say("first")
             await world.answers()
             assert (await ask(world, "ai mode")).text == "There are no modes."
-            assert (await ask(world, "ai reset")).text == "This channel starts a new conversation."
+            assert (await ask(world, "ai reset")).text == "The next message here starts a new conversation."
             await world.say("second")
             await world.answers(2)
             assert len(world.engine.prompts[-1].messages) == 1  # the first conversation is over
@@ -321,7 +321,8 @@ async def test_a_person_s_own_conversation_is_the_same_in_messages_and_commands_
             await world.idle()
             await world.say("@bot I am Bob", world.bob)
             assert (await world.answers(2))[1] == "knows 1"
-            await ask(world, "ai reset", world.ann, other)
+            reset = await ask(world, "ai reset", world.ann, other)
+            assert reset.text == "Your next message starts a new conversation."
             await world.say("@bot Who am I?")
             assert (await world.answers(3))[2] == "knows 1"
             asked = await ask(world, "ai chat", world.ann, other, message="And now?")

@@ -75,14 +75,17 @@ async def play(opened: Opened, settings: DiscordSettings, models: Models, roles:
         sandbox.bot = attach(client, opened.app, own)
         sandbox.bot.models = models
         async with asyncio.TaskGroup() as group:
-            group.create_task(connect(client, discord.token, asyncio.Event()))
+            connecting = group.create_task(connect(client, discord.token, asyncio.Event()))
             try:
                 await sandbox.bot.connected.wait()
                 with signals(sandbox.on_signal, "SIGINT"):
                     await sandbox.run(group)
-                    await client.close()
+                    await sandbox.unless_interrupted(client.close(), None)
             finally:
-                await client.close()
+                if not client.is_closed():
+                    await client.close()
+                await client.http.close()  # also if Ctrl-C has cut that off
+                connecting.cancel()
     return sandbox.was_interrupted
 
 
@@ -104,7 +107,7 @@ class Sandbox:
         self._folder: TemporaryDirectory[str] | None = None
         self._files: dict[str, Path] = {}  # by their addresses
         self._until: asyncio.Timeout | None = None
-        """What the person waits for now: the next line or, at the end, the answers. Ctrl-C ends it."""
+        """What the person waits for now: the next line or, at the end, the answers and the bot. Ctrl-C ends it."""
         self.was_interrupted = self._has_explained = False
         interactive = is_interactive(sys.stdin, sys.stdout, os.environ.get)
         self._reader: LineReader = TerminalReader(self) if interactive else PlainReader(sys.stdin, sys.stdout)
@@ -130,12 +133,12 @@ class Sandbox:
         self._print(self._place())
         watching = group.create_task(self._watch())
         try:
-            await self._unless_interrupted(self._read_lines(), None)
+            await self.unless_interrupted(self._read_lines(), None)
             if self.bot is not None and self._is_busy():
                 drain_s = self.bot.settings.drain_s
                 about = f"the answer that is being written has up to {drain_s:g} seconds"
                 self._print(Text(f"Stopping; {about}. Ctrl-C ends at once.", "yellow"))
-                await self._unless_interrupted(self.bot.settled(), drain_s)
+                await self.unless_interrupted(self.bot.settled(), drain_s)
                 self._show_new()
         finally:
             if self.bot is not None:  # it has waited here, where the person sees the answer
@@ -160,10 +163,13 @@ class Sandbox:
         if self._reader.waits_for_rest:
             await self._quiet()
 
-    async def _unless_interrupted(self, work: Coroutine[Any, Any, None], within_s: float | None) -> None:
+    async def unless_interrupted(self, work: Coroutine[Any, Any, None], within_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s) as self._until:
-                await work
+            try:
+                async with asyncio.timeout(within_s) as self._until:
+                    await work
+            finally:
+                self._until = None
 
     def on_signal(self, number: int) -> None:
         self.was_interrupted = True

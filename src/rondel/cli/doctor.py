@@ -193,25 +193,31 @@ async def _engines(config: Config) -> AsyncIterator[Finding]:
     or a downloaded model. They are not asked."""
     given = [name for head, settings in config.engines.items() for name in (head, *settings.fallback)]
     for name in dict.fromkeys(canonical_engine(name, config.engines) for name in given):
-        head = name.partition(":")[0]
-        settings = config.engines.get(head, EngineSettings())
-        provider = settings.provider or head
-        if provider == "echo" and not settings.base_url:
-            continue
-        try:
-            if provider == "local" and not settings.base_url:
-                yield _downloaded(name, config)
-                continue
-            endpoint = endpoint_for(provider, settings, os.environ)
-        except RondelError as error:
-            yield Finding("engine", "missing", f"{name}: {error}")
-            continue
-        if keyless := _keyless("engine", name, endpoint):
-            yield keyless
-        elif endpoint.is_loopback and not await _listens(endpoint):
-            yield Finding("engine", "missing", f"nothing listens for {name} at {endpoint.address}", "start its server")
-        else:
-            yield Finding("engine", "ok", f"{name} at {endpoint.address}")
+        if not _is_echo(name, config):
+            yield await _engine(name, config)
+
+
+def _is_echo(name: str, config: Config) -> bool:
+    head = name.partition(":")[0]
+    settings = config.engines.get(head, EngineSettings())
+    return (settings.provider or head) == "echo" and not settings.base_url
+
+
+async def _engine(name: str, config: Config) -> Finding:
+    head = name.partition(":")[0]
+    settings = config.engines.get(head, EngineSettings())
+    provider = settings.provider or head
+    try:
+        if provider == "local" and not settings.base_url:
+            return _downloaded(name, config)
+        endpoint = endpoint_for(provider, settings, os.environ)
+    except RondelError as error:
+        return Finding("engine", "missing", f"{name}: {error}")
+    if keyless := _keyless("engine", name, endpoint):
+        return keyless
+    if endpoint.is_loopback and not await _listens(endpoint):
+        return Finding("engine", "missing", f"nothing listens for {name} at {endpoint.address}", "start its server")
+    return Finding("engine", "ok", f"{name} at {endpoint.address}")
 
 
 def _keyless(what: str, name: str, endpoint: Endpoint) -> Finding | None:
@@ -290,4 +296,11 @@ async def _answers(config: Config) -> Finding:
         chosen = weights is picked.needs_pull
         text = f"{picked}, but it is not downloaded" if chosen else f"{picked.why}, and no model is downloaded"
         return Finding("answers", "missing", text, f"`rondel model pull {weights.name}` ({weights.size})")
+    fallback = config.engines.get(picked.name.partition(":")[0], EngineSettings()).fallback
+    names = [picked.name, *(canonical_engine(name, config.engines) for name in fallback)]
+    if any(_is_echo(name, config) for name in names):
+        return Finding("answers", "ok", str(picked))
+    found = [await _engine(name, config) for name in names]
+    if all(one.verdict == "missing" for one in found):
+        return Finding("answers", "missing", f"{picked}, but {found[0].text}", found[0].remedy)
     return Finding("answers", "ok", str(picked))

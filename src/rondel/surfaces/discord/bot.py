@@ -28,42 +28,34 @@ from ...events import Digest
 from ...machine.conversation import Conversation
 from ...project.settings import DiscordSettings
 from ...prompt import Node, Prompt
-from ...values import Message, Options, Person, Value, user
+from ...values import Message, Options, user
+from .active import Active
 from .bridge import CommandBridge
 from .context import KEY, Gatherer, MessageContext, edited
-from .delivery import FAILED, REQUEST, Delivery
+from .delivery import FAILED, Delivery
 from .gate import Chosen, Gate, Place, Speaker
+from .handover import as_heard, hear_again
 from .hooks import Hooks
 from .mapping import open_thread, person_of, place_of, scope_of, speaker_of
 from .mentions import Names, tidy_name
 from .modes import Modes
-from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Outlet, Rights
+from .outlet import NOBODY, ChannelOutlet, CommandOutlet, Denied, Gone, Outlet, Rights
 from .pace import Pace, Typing
 from .pending import Pending, Records
 from .questions import Questions
 from .summary import summarize
 from .talk import Talk
+from .tasks import Tasks
 from .usage import on_click
 
 log = logging.getLogger("rondel.discord")
 
 SEEN_MAX = 10_000
 LOOK_S = 0.02
-KEEP_S, READ_S = 5.0, 2.0  # how long a stop may take to keep a message, and to read its attachments
+LATER = "I am being restarted. I will answer you after that."
 CHANNEL_MESSAGES = (discord.MessageType.default, discord.MessageType.reply)
 MENTIONED = re.compile(r"(?<![\w.+\-@/<])@([\w.]{2,32})")
 MENTIONED_MAX = 100  # names in one answer that are looked up
-
-
-class ActiveTask(Value, frozen=True):
-    """Work in progress in a channel. `subject` describes it in words that everyone may read."""
-
-    message: int
-    person: Person
-    subject: str
-    is_private: bool
-    started_at: float
-    state: str
 
 
 class DiscordBot:
@@ -88,17 +80,20 @@ class DiscordBot:
         self.chat, self.chat_sync = self._talk.chat, self._talk.chat_sync
         self.modes = Modes(app, self.settings)
         self.deliveries: dict[int, Delivery] = {}
+        self._active = Active(self.deliveries)
+        self.active_tasks, self.task_lines = self._active.tasks, self._active.lines
         self._shown_last: dict[str, asyncio.Event] = {}
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._last: OrderedDict[tuple[int, str], str] = OrderedDict()  # the newest conversation of each channel
         self._locks: dict[int, asyncio.Lock] = {}
         self._beginning: dict[int, discord.Message] = {}  # heard, not begun; the newest version of each
-        self._recorded: set[int] = set()  # those of them that have a record
+        self._recorded: set[int] = set()  # those of them that have the record of an answer
+        self._handed_over: set[int] = set()  # messages whose record says only what was heard
         self._rights = Rights()
         self._denied: set[int] = set()
-        self._is_stopping = self._has_drained = False
+        self._is_stopping = False
         self._is_recovering = self.has_recovered = False
-        self._started: Started | None = None
+        self._tasks: Tasks | None = None
         self.engine_answered = False
         self.connected = asyncio.Event()
 
@@ -106,11 +101,11 @@ class DiscordBot:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Hear and answer, in an app that has started. On exit, wait for running answers; messages
-        that arrive meanwhile are answered after the next start."""
+        """Hear and answer, in an app that has started. On exit, running answers are waited for and nothing new begins:
+        the next start answers what is said from then on until the connection is closed."""
         async with asyncio.TaskGroup() as group:
-            started = self._started = Started(self.app, group)
-            self.id, self.typing = me.id if (me := self.client.user) else 0, started.typing
+            tasks = self._tasks = Tasks(group)
+            self.id, self.typing = me.id if (me := self.client.user) else 0, Typing(self.app.clock, tasks)
             self.records = Records(self.app.store, self.app.clock, self.id)
             if self.settings.keep_lists and (lists := await self.records.lists()) is not None:
                 self.gate.replace_lists(*lists)
@@ -119,16 +114,12 @@ class DiscordBot:
                 yield
             finally:
                 self._is_stopping = True
-                await self._drain()
-                self._has_drained = True
-                left = [message for id, message in self._beginning.items() if id not in self._recorded]
-                for task in started.tasks:
-                    task.cancel()
-                started.stop()
-                async with asyncio.TaskGroup() as keeping:
-                    for message in left:
-                        keeping.create_task(self._keep(message))
-        self._started = None
+                try:
+                    for id in self._beginning.keys() - self._recorded:
+                        self._hand_over(self._beginning.pop(id))
+                    await self._drain()
+                finally:
+                    tasks.stop()
 
     async def _drain(self) -> None:
         """Wait for running answers. Those that take longer are finished after the next start."""
@@ -138,18 +129,15 @@ class DiscordBot:
 
     async def settled(self) -> None:
         """Wait until nothing is being said. Questions may be open, and jobs may run in the background."""
-        while self._beginning or any(delivery.is_under_way for delivery in self.deliveries.values()):
-            await asyncio.wait(self._here.tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        while self._beginning or self._recorded or any(delivery.is_under_way for delivery in self.deliveries.values()):
+            await asyncio.wait(self.tasks.running, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
 
     @property
-    def _here(self) -> Started:
-        if self._started is None:
+    def tasks(self) -> Tasks:
+        """The bot's tasks. Raises RondelError before it has started."""
+        if self._tasks is None:
             raise RondelError("the bot has not started")
-        return self._started
-
-    @property
-    def group(self) -> asyncio.TaskGroup:
-        return self._here.group
+        return self._tasks
 
     @property
     def name(self) -> str:
@@ -158,7 +146,7 @@ class DiscordBot:
     @property
     def is_ready(self) -> bool:
         """Whether Discord is connected and an engine has answered."""
-        return self._started is not None and self.client.is_ready() and self.engine_answered
+        return self._tasks is not None and self.client.is_ready() and self.engine_answered
 
     async def check_engine(self, agent: str = "") -> None:
         """Ask the agent's engine for one word. Raises EngineError if it does not answer."""
@@ -173,33 +161,40 @@ class DiscordBot:
     async def on_ready(self) -> None:
         """Continue what a crash or a stop has cut off. Discord says 'ready' again after every reconnect."""
         self.connected.set()
-        if self._is_recovering or self._started is None:
+        if self._is_recovering or self._tasks is None:
             return
         self._is_recovering = True
         async for pending in self.records.all_pending():
-            if pending.message not in self.deliveries:
-                await self._recover(pending)
+            if self._is_stopping:
+                return
+            if pending.message not in self.deliveries and pending.message not in self._recorded:
+                try:
+                    await self._recover(pending)
+                except Exception:  # of any kind: the others must be answered
+                    log.exception("message %s cannot be answered now; the next start tries again", pending.message)
         self.has_recovered = True
 
     async def on_message(self, message: discord.Message) -> None:
         self.hear(message)
 
-    def hear(self, message: discord.Message) -> None:
-        """Begin to answer a message, if it is for the bot."""
-        if self._started is None or message.author.id == self.id or message.type not in CHANNEL_MESSAGES:
+    def hear(self, message: discord.Message, *, again: bool = False) -> None:
+        """Begin to answer a message, if it is for the bot; with `again`, it was."""
+        if self._tasks is None or message.author.id == self.id or message.type not in CHANNEL_MESSAGES:
             return
         place, speaker = place_of(message), speaker_of(message.author)
         self.gate.heard(place, speaker)
         if message.id in self._seen:
             return
-        if not self.gate.admits(place, speaker, to_bot=self._is_to_bot(message)):
+        if not self.gate.admits(place, speaker, to_bot=again or self._is_to_bot(message)):
             return
         self._seen[message.id] = None  # a resumed connection may show it again
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
-        self._beginning[message.id] = message
-        work = self._keep(message) if self._has_drained else self._answer(message, place, speaker)
-        self._started.spawn(work, str(message.id))
+        if self._is_stopping:
+            self._hand_over(message)
+        else:
+            self._beginning[message.id] = message
+            self._tasks.spawn(f"message {message.id}", self._answer, message, place, speaker)
 
     async def _answer(self, message: discord.Message, place: Place, speaker: Speaker) -> None:
         """Answer a message. The answers in a channel begin one after the other."""
@@ -213,33 +208,27 @@ class DiscordBot:
             log.error("message %s cannot be answered: %s", message.id, error)
         except RondelError as error:
             log.error("message %s cannot be answered: %s", message.id, error, exc_info=error.__cause__)
-            with contextlib.suppress(discord.HTTPException):
-                await message.reply(FAILED, allowed_mentions=NOBODY)
-        except Exception:  # of any kind: an error that leaves this task would end all answers
-            log.exception("message %s cannot be answered", message.id)
+            with contextlib.suppress(Gone, Denied, discord.HTTPException):
+                nonce = f"{message.id:x}.failed"
+                await self.outlet(message.channel).post(FAILED, nonce=nonce, reply_to=message.id)
         finally:
             self._beginning.pop(message.id, None)
             self._recorded.discard(message.id)
+            if message.id in self._handed_over and not self._is_stopping:
+                self._take_back(message.id)  # it is not to be answered
             if not lock.locked() and not getattr(lock, "_waiters", None):
                 self._locks.pop(message.channel.id, None)
         if begun is not None:
             await self._deliver(begun)
 
-    async def _keep(self, message: discord.Message) -> None:
-        """Keep a message that cannot be prepared before the stop. The next start answers it."""
-        try:
-            async with asyncio.timeout(KEEP_S):
-                if not await self._is_prefix_command(message):
-                    place, speaker = place_of(message), speaker_of(message.author)
-                    await self._hand_over((await self._prepare(message, place, speaker, in_haste=True)).pending)
-        except Exception:  # of any kind: the others must be kept
-            log.exception("message %s cannot be kept for the next start", message.id)
-        finally:
-            self._beginning.pop(message.id, None)
+    def _hand_over(self, message: discord.Message) -> None:
+        """Let the next start answer a message."""
+        self._handed_over.add(message.id)
+        self.records.keep_soon(Pending(message.id, message.channel.id, heard=as_heard(message)))
 
-    async def _hand_over(self, pending: Pending) -> None:
-        self.records.took_part(pending.person.id, pending.conversation)
-        await self.records.keep(pending)
+    def _take_back(self, message: int) -> None:
+        self._handed_over.discard(message)
+        self.records.done(message)
 
     def _is_to_bot(self, message: discord.Message) -> bool:
         if self.client.user in message.mentions:
@@ -256,19 +245,27 @@ class DiscordBot:
 
     async def on_message_edit(self, message: discord.Message) -> None:
         """A message that is still being answered was edited: the answer takes it into account."""
-        delivery = self.deliveries.get(message.id)
-        if message.id in self._beginning and message.content.strip():
+        if message.id in self._beginning:
             self._beginning[message.id] = message
-        if delivery is None or not message.content.strip():
+        elif message.id in self._handed_over:
+            self._hand_over(message)
+        if (delivery := self.deliveries.get(message.id)) is None:
             return
         gatherer = Gatherer(message, bot=self.id, sees_images=lambda: False, known=())
-        text = (await gatherer.gather(reply_depth=0, around=0)).content.text
-        if text == delivery.pending.content.text:
+        try:
+            gathered = await self._with_hooks(await gatherer.gather(reply_depth=0, around=0))
+        except RondelError as error:
+            log.error("the edited message %s cannot be sent: %s", message.id, error, exc_info=error.__cause__)
+            return
+        if (text := gathered.content.text) == delivery.pending.content.text:
             return
         if delivery.fold.turn:
             note = f"(I have edited my message. It now says:)\n{text}"
             await delivery.conversation.steer(user(note, author=str(message.author.id)), person=delivery.pending.person)
         elif delivery.fold.turn_state == "queued" and await delivery.stop():
+            self.deliveries.pop(message.id, None)  # its end must not remove the record of the new answer
+            if self._is_stopping:
+                return self._hand_over(message)
             content = edited(delivery.pending.content, text)
             content = msgspec.structs.replace(content, id=f"{content.id}-edited-{len(text)}-{hash(text) & 0xFFFF:x}")
             pending = msgspec.structs.replace(delivery.pending, content=content)
@@ -277,6 +274,8 @@ class DiscordBot:
     async def on_message_delete(self, message: int) -> None:
         """Stop the answer to a message that was deleted."""
         self._beginning.pop(message, None)
+        if message in self._handed_over:
+            self._take_back(message)
         if (delivery := self.deliveries.get(message)) is not None:
             await delivery.stop()
 
@@ -291,7 +290,7 @@ class DiscordBot:
 
     async def on_interaction(self, interaction: discord.Interaction[Any]) -> None:
         kinds = (discord.InteractionType.component, discord.InteractionType.modal_submit)
-        if self._started is not None and interaction.type in kinds:
+        if self._tasks is not None and interaction.type in kinds:
             try:
                 if not await self.questions.on_interaction(interaction):
                     await on_click(self, interaction)
@@ -311,25 +310,26 @@ class DiscordBot:
             while (latest := self._beginning.get(message.id)) is not read and latest is not None:
                 # Again, if it was edited meanwhile: the model must not see what its author has taken back.
                 delivery, read = await self._prepare(latest, place, speaker), latest
-            if latest is None or delivery is None:  # it was deleted
-                return None
-            if self._is_stopping:
-                await self._hand_over(delivery.pending)
+            if latest is None or delivery is None:  # it was deleted, or handed over
                 return None
             self._recorded.add(message.id)
-            return await self._begin(delivery)
+            self._handed_over.discard(message.id)
+            await self._begin(delivery)
+            if (newest := self._beginning.get(message.id)) is None:
+                await delivery.stop()
+            elif newest is not latest:
+                await self.on_message_edit(newest)
+            return delivery
         finally:
             self.typing.stop(message.channel.id)
 
-    async def _prepare(
-        self, message: discord.Message, place: Place, speaker: Speaker, *, in_haste: bool = False
-    ) -> Delivery:
-        """Prepare the answer to a message. `in_haste` leaves out what may hang: hooks and requests to Discord."""
+    async def _prepare(self, message: discord.Message, place: Place, speaker: Speaker) -> Delivery:
+        """Prepare the answer to a message."""
         chosen = await self.chosen(place, speaker)
         channel: Any = message.channel
         id = await self._conversation_of(message, place, chosen)
         if chosen.conversation == "thread" and not (place.is_thread or place.is_dm):
-            channel = message.thread or (channel if in_haste else await open_thread(message))
+            channel = message.thread or await open_thread(message)
         agent = self.modes.agent_of(chosen)
         conversation = self.app.conversation(id, agent=agent)
         journals = self.app.journals
@@ -343,13 +343,10 @@ class DiscordBot:
             bot=self.id,
             sees_images=lambda: conversation.engine.facts.images,
             known=journal.transcript.messages,
-            read_until=asyncio.get_running_loop().time() + READ_S if in_haste else None,
         )
-        is_open = self.gate.is_open(place)
-        around = 0 if in_haste or is_open or place.is_thread else self.settings.context_messages
-        context = await gatherer.gather(reply_depth=0 if in_haste else self.settings.reply_depth, around=around)
-        if not in_haste:
-            context = await self._with_hooks(self._with_tasks(context, channel.id, message.author.id))
+        around = 0 if self.gate.is_open(place) or place.is_thread else self.settings.context_messages
+        context = await gatherer.gather(reply_depth=self.settings.reply_depth, around=around)
+        context = await self._with_hooks(self._with_tasks(context, channel.id, message.author.id))
         pending = Pending(
             message.id,
             channel.id,
@@ -407,15 +404,13 @@ class DiscordBot:
         delivery.attend()  # at once: the typing indicator continues that of the preparation
 
     def _follow(self, delivery: Delivery) -> None:
-        self._here.spawn(self._deliver(delivery), str(delivery.pending.message))
+        self.tasks.spawn(f"the answer to message {delivery.pending.message}", self._deliver, delivery)
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
             await delivery.run()
         except RondelError as error:
             log.error("the answer to message %s cannot be delivered: %s", delivery.pending.message, error)
-        except Exception:  # of any kind: an error that leaves this task would end all answers
-            log.exception("the answer to message %s cannot be delivered", delivery.pending.message)
         finally:
             if self.deliveries.get(delivery.pending.message) is delivery:
                 del self.deliveries[delivery.pending.message]
@@ -423,7 +418,10 @@ class DiscordBot:
                 del self._shown_last[delivery.pending.conversation]
 
     async def _recover(self, pending: Pending) -> None:
-        channel = await self.channel(pending.channel)
+        try:
+            channel: Any = self.client.get_channel(pending.channel) or await self.client.fetch_channel(pending.channel)
+        except (discord.NotFound, discord.Forbidden):  # after another error, the next start finds the record
+            channel = None
         if pending.is_command and pending.is_private:  # nobody else may read the answer
             person = self.client.get_user(int(pending.person.id)) or await self._person(int(pending.person.id))
             channel = await self._dm(person) if person is not None else None
@@ -431,15 +429,28 @@ class DiscordBot:
             log.info("channel %s is gone; the answer to message %s is dropped", pending.channel, pending.message)
             self.records.done(pending.message)
             return
+        if pending.heard:
+            return await self._hear_again(pending, channel)
         # First: without its agent, the turn would fail.
         pending = msgspec.structs.replace(pending, agent=self.modes.agent_again(pending.agent))
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
         await self.app.background.take_up(pending.conversation)
+        if self._is_stopping:
+            return
         conversation = self.app.conversation(pending.conversation, agent=pending.agent)
         delivery = Delivery(self, conversation, pending, channel)
         await delivery.begin(recovers=True)
         self._enter(delivery)
         self._follow(delivery)
+
+    async def _hear_again(self, pending: Pending, channel: Any) -> None:
+        """Answer a message that was handed over, as any other."""
+        self._handed_over.add(pending.message)
+        message = await hear_again(self.client, channel, pending.heard)
+        if message is not None and pending.message in self._handed_over:  # else it was deleted, perhaps just now
+            self.hear(message, again=True)
+        if pending.message in self._handed_over and pending.message not in self._beginning and not self._is_stopping:
+            self._take_back(pending.message)  # it is not to be answered any more
 
     async def answer_command(self, interaction: discord.Interaction[Any], text: str, *, is_private: bool) -> None:
         """Answer a slash command with a turn. The interaction was deferred."""
@@ -477,7 +488,12 @@ class DiscordBot:
             return self.outlet(await self._dm(person) if is_private else interaction.channel)
 
         outlet = CommandOutlet(interaction, is_private=is_private, late=late)
-        self._follow(await self._begin(Delivery(self, conversation, pending, interaction.channel, outlet)))
+        if self._is_stopping:
+            self.records.took_part(pending.person.id, id)
+            await self.records.keep(pending)
+            await outlet.post(LATER, nonce="", reply_to=0)
+        else:
+            self._follow(await self._begin(Delivery(self, conversation, pending, interaction.channel, outlet)))
 
     # --- settings that change at run time -----------------------------------------------------------------------------
 
@@ -502,12 +518,14 @@ class DiscordBot:
         resets = (await self.records.selected(whose)).resets
         return f"{base}.{resets}" if resets else base
 
-    async def reset(self, place: Place, person: discord.User | discord.Member) -> None:
-        """Start a new conversation in a channel, or with this person if `conversation` says so."""
-        chosen = await self.chosen(place, speaker_of(person))
-        whose = person.id if chosen.conversation == "user" else place.channel
+    async def reset(self, place: Place, person: discord.User | discord.Member) -> bool:
+        """Start a new conversation in a channel, or with this person if `conversation` says so. Returns whether it is
+        the person's own."""
+        is_own = (await self.chosen(place, speaker_of(person))).conversation == "user"
+        whose = person.id if is_own else place.channel
         selected = await self.records.selected(whose)
         await self.records.select(whose, msgspec.structs.replace(selected, resets=selected.resets + 1))
+        return is_own
 
     async def _conversation_of(self, message: discord.Message, place: Place, chosen: Chosen) -> str:
         scoping = chosen.conversation
@@ -617,52 +635,3 @@ class DiscordBot:
 
     async def _dm(self, person: discord.User | discord.Member) -> discord.DMChannel:
         return person.dm_channel or await person.create_dm()
-
-    # --- active tasks -------------------------------------------------------------------------------------------------
-
-    def active_tasks(self, channel: int = 0) -> list[ActiveTask]:
-        """Return what is being worked on, in one channel or in all."""
-        return [
-            ActiveTask(
-                one.pending.message,
-                one.pending.person,
-                one.subject,
-                one.pending.is_private,
-                one.started_at,
-                one.fold.state,
-            )
-            for one in self.deliveries.values()
-            if channel in (0, one.channel.id)
-        ]
-
-    def task_lines(self, channel: int, person: int) -> list[str]:
-        """Return what a model is told about the work in a channel when this person speaks."""
-        lines: list[str] = []
-        for task in self.active_tasks(channel):
-            name, about = tidy_name(task.person.name), task.subject
-            if task.is_private:
-                lines.append(f"Working on a private request for {name}.")
-            elif task.person.id != str(person):
-                lines.append(f"Working on {'a request' if about == REQUEST else about} for {name}.")
-            elif task.state == "waiting":
-                lines.append("Your request waits for an answer to a question.")
-            else:
-                lines.append("Your request is still running" + ("." if about == REQUEST else f": {about}."))
-        return lines
-
-
-class Started:
-    """What exists only while the bot runs."""
-
-    def __init__(self, app: App, group: asyncio.TaskGroup) -> None:
-        self.group = group
-        self.typing = Typing(app.clock, group)
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    def spawn(self, work: Any, name: str) -> None:
-        task = self.group.create_task(work, name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    def stop(self) -> None:
-        self.typing.stop_all()

@@ -3,7 +3,6 @@ around it. Other people's words are data; the frame around them says so."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -55,12 +54,10 @@ class Gatherer:
         bot: int,
         sees_images: Callable[[], bool],
         known: Sequence[Message],
-        read_until: float | None = None,  # the loop's time after which attachments are only named
     ) -> None:
         self._message, self._bot, self._sees_images = message, bot, sees_images
         self._people: dict[int, tuple[int, str, str]] = {}
-        self._known, self._read_until = known, read_until
-        self._names = NO_NAMES
+        self._known, self._names = known, NO_NAMES
 
     async def gather(self, *, reply_depth: int, around: int) -> MessageContext:
         message = self._message
@@ -157,8 +154,7 @@ class Gatherer:
         if not is_image and (kind.startswith(("video/", "audio/", "image/")) or attachment.size > TEXT_BYTES_MAX):
             return named
         try:
-            async with asyncio.timeout_at(self._read_until):
-                data = await attachment.read()
+            data = await attachment.read()
         except (discord.HTTPException, aiohttp.ClientError, OSError) as error:
             log.info("attachment %s cannot be read: %s", attachment.id, error)
             return named

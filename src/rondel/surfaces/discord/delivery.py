@@ -178,7 +178,8 @@ class Delivery:
             else:
                 self.bot.typing.stop(self.channel.id)
         if self.fold.running and self._notice is None and (notice_s := self.bot.settings.notice_s):
-            self._notice = self.bot.group.create_task(self._tell_late(notice_s))
+            about = f"the notice for message {self.pending.message}"
+            self._notice = self.bot.tasks.spawn(about, self._tell_late, notice_s)
 
     def _rest(self) -> None:
         self._watcher.close()
@@ -291,7 +292,7 @@ class Delivery:
             return self.pending.replaced
         text = with_end(self._text(piece), piece.end)
         if self.bot.hooks.has_reply and (changed := await self._changed_by_hooks(text)) is not None:
-            text, self._extras = changed.text, changed.extras
+            text, self._extras = changed.text, changed.extras and changed.extras.in_memory()
             await self._keep(replaced=text)
         return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any, cast
 
@@ -13,6 +14,8 @@ from .gate import Place, Speaker
 from .mentions import tidy_name
 
 log = logging.getLogger("rondel.discord")
+
+HAS_THREAD = 160004  # Discord's code: a message has one thread at most
 
 
 def place_of(said: discord.Message | discord.Interaction[Any]) -> Place:
@@ -41,5 +44,8 @@ async def open_thread(message: discord.Message) -> Any:
     try:
         return await message.create_thread(name=title)
     except discord.HTTPException as error:
+        if error.code == HAS_THREAD:  # it was opened before a stop, or before an edit that does not know it
+            with contextlib.suppress(discord.HTTPException):
+                return await message.fetch_thread()
         log.info("no thread can be opened in channel %s: %s", message.channel.id, error)
         return message.channel

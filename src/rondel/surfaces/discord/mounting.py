@@ -93,7 +93,7 @@ def attach(client: discord.Client, app: App, settings: DiscordSettings | None = 
     mount(bot)
     life = _Life(bot)
     _wrap(client, "setup_hook", life.begin, last=True)  # theirs may load extensions with commands
-    _wrap_close(client, life.end)
+    client.close = life.end
     return bot
 
 
@@ -160,12 +160,14 @@ class _Life:
 
     def __init__(self, bot: DiscordBot) -> None:
         self._bot = bot
+        self._close = bot.client.close
         self._task: asyncio.Task[None] | None = None
         self._ready, self._end = asyncio.Event(), asyncio.Event()
 
     async def begin(self) -> None:
         # discord.py owns the loop and has no place for a task group; `end` waits for this task.
         self._task = asyncio.create_task(self._own())  # noqa: TID251
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())  # `_own` has logged it
         ready = asyncio.create_task(self._ready.wait())  # noqa: TID251
         await asyncio.wait((self._task, ready), return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
@@ -178,17 +180,28 @@ class _Life:
             await sync(tree)
 
     async def _own(self) -> None:
-        async with contextlib.AsyncExitStack() as life:
-            if not _has_started(self._bot.app):
-                await life.enter_async_context(self._bot.app)
-            await life.enter_async_context(self._bot.running())
-            self._ready.set()
-            await self._end.wait()
+        try:
+            async with contextlib.AsyncExitStack() as life:
+                if not _has_started(self._bot.app):
+                    await life.enter_async_context(self._bot.app)
+                # After the bot, because answers that are being written need the connection; before the app, because
+                # what is said while that closes could not be kept.
+                life.push_async_callback(self._close)
+                await life.enter_async_context(self._bot.running())
+                self._ready.set()
+                await self._end.wait()
+        except Exception:
+            if self._ready.is_set():  # else `begin` says why
+                log.exception("the bot has ended by an error; its connection is closed")
+            raise
 
     async def end(self) -> None:
         self._end.set()
-        if self._task is not None:
-            await self._task
+        try:
+            if self._task is not None and not self._task.cancelled():
+                await self._task
+        finally:
+            await self._close()
 
 
 def _has_started(app: App) -> bool:
@@ -273,13 +286,3 @@ def _wrap(client: discord.Client, name: str, handler: Callable[..., Any], *, las
 
     both.__name__ = name
     setattr(client, name, both)
-
-
-def _wrap_close(client: discord.Client, end: Callable[[], Any]) -> None:
-    close = client.close
-
-    async def closing() -> None:
-        await end()  # first, because answers that are being written need the connection
-        await close()
-
-    client.close = closing

@@ -6,6 +6,7 @@ Every way of writing goes through here, so that no path can forget `AllowedMenti
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from collections.abc import Awaitable, Callable
 from time import monotonic
@@ -50,15 +51,28 @@ class Extras(msgspec.Struct, frozen=True):
     view: discord.ui.View | discord.ui.LayoutView | None = None
 
     def fields(self, text: str) -> dict[str, Any]:
-        """Return what discord.py is given. A card has its text in itself."""
+        """Return what discord.py is given, for one attempt: files are read to their end. A card has its text in
+        itself."""
         given: dict[str, Any] = {} if isinstance(self.view, discord.ui.LayoutView) else {"content": text}
         if self.embeds:
             given["embeds"] = list(self.embeds)
         if self.files:
+            for file in self.files:
+                file.reset()
             given["files"] = list(self.files)
         if self.view is not None:
             given["view"] = self.view
         return given
+
+    def in_memory(self) -> Extras:
+        """Return this with files that can be sent again: discord.py closes those that it has opened."""
+        return msgspec.structs.replace(self, files=tuple(map(_in_memory, self.files)))
+
+
+def _in_memory(file: discord.File) -> discord.File:
+    data = io.BytesIO(file.fp.read())
+    file.close()
+    return discord.File(data, file.filename, spoiler=file.spoiler, description=file.description)
 
 
 class Outlet(Protocol):
@@ -126,18 +140,18 @@ class ChannelOutlet:
         return int(sent["id"]), sent["content"]
 
     async def _post_extras(self, text: str, extras: Extras, nonce: str, reply_to: int) -> tuple[int, str]:
-        given = extras.fields(text)
+        # discord.py sends the nonce with `enforce_nonce`: a second message with it is the first one.
+        given: dict[str, Any] = {"nonce": nonce, "allowed_mentions": NOBODY}
         if reply_to:
             given["reference"] = discord.MessageReference(
                 message_id=reply_to, channel_id=self.channel.id, fail_if_not_exists=False
             )
-        # discord.py sends the nonce with `enforce_nonce`: a second message with it is the first one.
-        sent = await _tried(self.channel.send, nonce=nonce, allowed_mentions=NOBODY, **given)
+        sent = await _tried(lambda: self.channel.send(**extras.fields(text), **given))
         return sent.id, text_of(sent)
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
         found = self.channel.get_partial_message(message)
-        await _edited(found.edit, allowed_mentions=NOBODY, **_edit_fields(text, extras))
+        await _edited(lambda: found.edit(allowed_mentions=NOBODY, **_edit_fields(text, extras)))
 
     async def delete(self, message: int) -> None:
         await _edited(self.channel.get_partial_message(message).delete)
@@ -167,14 +181,14 @@ class CommandOutlet:
         return await self._outlet.post(text, nonce=nonce, reply_to=0, extras=extras)
 
     async def _post(self, text: str, extras: Extras | None) -> tuple[int, str]:
+        answer: Any = self._interaction
+        given: dict[str, Any] = {"allowed_mentions": NOBODY}
         if not self._first:
-            fields = _edit_fields(text, extras)
-            sent = await _tried(self._interaction.edit_original_response, allowed_mentions=NOBODY, **fields)
+            sent = await _tried(lambda: answer.edit_original_response(**_edit_fields(text, extras), **given))
             self._first = sent.id
             return sent.id, text
-        given = _fields(text, extras) | {"ephemeral": self._is_private}
-        followup: Any = self._interaction.followup
-        sent = await _tried(followup.send, allowed_mentions=NOBODY, wait=True, **given)
+        given |= {"ephemeral": self._is_private, "wait": True}
+        sent = await _tried(lambda: answer.followup.send(**_fields(text, extras), **given))
         return sent.id, text
 
     async def edit(self, message: int, text: str, extras: Extras | None = None) -> None:
@@ -190,11 +204,13 @@ class CommandOutlet:
             self._moved[message] = posted[0]
 
     async def _edit(self, message: int, text: str, extras: Extras | None) -> None:
-        fields, answer = _edit_fields(text, extras), self._interaction
+        answer: Any = self._interaction
         if message == self._first:
-            await _edited(answer.edit_original_response, allowed_mentions=NOBODY, **fields)
+            await _edited(lambda: answer.edit_original_response(allowed_mentions=NOBODY, **_edit_fields(text, extras)))
         else:
-            await _edited(answer.followup.edit_message, message, allowed_mentions=NOBODY, **fields)
+            await _edited(
+                lambda: answer.followup.edit_message(message, allowed_mentions=NOBODY, **_edit_fields(text, extras))
+            )
 
     async def delete(self, message: int) -> None:
         if self._outlet is None:

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from typing import Any
 
-import aiohttp
 import discord
 from discord.http import HTTPClient, Route
 
 from ...contracts.clock import Clock
+from .tasks import Tasks
 
 TYPING_S = 7.0  # Discord shows it for ten
 AT_ONCE_S = 0.05  # an answer that is there by then needs no indicator: nobody would see it
@@ -39,8 +39,8 @@ def edit_wait_s(edit_s: float, remaining: int, reset_after_s: float) -> float:
 class Typing:
     """Shows 'is typing' in a channel while anything is going to be said there."""
 
-    def __init__(self, clock: Clock, group: asyncio.TaskGroup) -> None:
-        self._clock, self._group = clock, group
+    def __init__(self, clock: Clock, tasks: Tasks) -> None:
+        self._clock, self._all = clock, tasks
         self._counts: dict[int, int] = {}
         self._soon: dict[int, asyncio.TimerHandle] = {}  # most answers are there before this timer ends
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -53,8 +53,6 @@ class Typing:
             self._soon[id] = asyncio.get_running_loop().call_later(AT_ONCE_S, self._begin, channel, id)
 
     def stop(self, id: int) -> None:
-        if id not in self._counts:
-            return  # everything was stopped
         self._counts[id] -= 1
         if not self._counts[id]:
             del self._counts[id]
@@ -65,12 +63,13 @@ class Typing:
 
     def _begin(self, channel: discord.abc.Messageable, id: int) -> None:
         self._soon.pop(id, None)
-        self._tasks[id] = self._group.create_task(self._type(channel, id))
+        if (task := self._all.spawn(f"typing in channel {id}", self._type, channel, id)) is not None:
+            self._tasks[id] = task
 
     async def _type(self, channel: Any, id: int) -> None:
         try:
             while id in self._counts:
-                with contextlib.suppress(discord.HTTPException, aiohttp.ClientError, OSError):
+                with contextlib.suppress(Exception):  # of any kind: an answer does not depend on it
                     async with self._room:
                         if id in self._counts:  # else the answer was there first
                             await channel.typing()  # awaited, it shows the indicator once
@@ -83,11 +82,3 @@ class Typing:
             del self._tasks[id]
             if id in self._counts:  # somebody came while this task was being cancelled
                 self._begin(channel, id)
-
-    def stop_all(self) -> None:
-        self._counts.clear()
-        for timer in self._soon.values():
-            timer.cancel()
-        self._soon.clear()
-        for task in self._tasks.values():
-            task.cancel()

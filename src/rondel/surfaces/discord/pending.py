@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
@@ -22,12 +23,12 @@ ANSWERS_S = 90 * 86_400.0  # how long a reply to an answer continues its convers
 
 class Pending(Value, frozen=True):
     """A message that is being answered. `posted` are the messages of each piece of the answer; `seq` is the position in
-    the journal before it."""
+    the journal before it. Of one that was not prepared before a stop, there is only what was `heard`."""
 
     message: int
     channel: int
-    conversation: str
-    content: Message
+    conversation: str = ""
+    content: Message = Message("user")
     before: tuple[Message, ...] = ()
     person: Person = Person("")
     scope: Scope = Scope()
@@ -41,6 +42,7 @@ class Pending(Value, frozen=True):
     is_private: bool = False
     is_command: bool = False  # it came as a slash command: there is no message to reply to
     replaced: str | None = None  # what a reply hook said instead
+    heard: dict[str, Any] = {}
 
 
 class OpenQuestion(Value, frozen=True):

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import discord
 
 from ...errors import RondelError
-from ...question import ALWAYS, NO, YES, Question
+from ...question import ALWAYS, NO, YES, Answer, Question
 from .cards import AMBER, CARD_CHARS_MAX, GREY, Control, card, text_of
 from .chunks import LIMIT, chunks, sentence_of
 from .fold import QuestionPiece
-from .mentions import tidy_name
 from .outlet import NOBODY, Extras
 from .pending import OpenQuestion
 
@@ -31,6 +30,7 @@ NOT_HERE = -1  # instead of the id of a person who is not on Discord
 BUTTONS_MAX = 20
 LABEL_CHARS_MAX = 80
 ANSWER_CHARS_MAX = 4_000
+ANSWERED_CHARS_MAX = 70
 WHOLE = "question.md"  # the file with a question that is too long for a card
 EXPIRED = "This question has expired."
 LABELS = {YES: "Yes", NO: "No", ALWAYS: "Always"}
@@ -43,13 +43,13 @@ class Questions:
     async def show(self, delivery: Delivery, key: str, piece: QuestionPiece) -> None:
         """Show a question with its buttons, or how it was answered."""
         question, id = piece.question, _key(delivery.pending.conversation, piece.question.id)
-        person = _who_may_answer(question.person or delivery.pending.person.id)
+        person = _person_id(question.person or delivery.pending.person.id)
         whole = _text(question, person, private=delivery.pending.is_private)
         parts = chunks(whole, CARD_CHARS_MAX)
         text, is_cut = parts[0], len(parts) > 1
         file = WHOLE if is_cut else ""
         if piece.answer is not None:
-            answered = f"{text}\n{_answered(piece, self._name_of(delivery, piece.answer.by))}"
+            answered = f"{text}\n{_answered(piece.answer)}"
             await delivery.show_card(key, answered, Extras(view=card(answered, colour=GREY, file=file)))
             await self._bot.records.close_question(id)
             return
@@ -67,13 +67,6 @@ class Questions:
         files = (discord.File(io.BytesIO(whole.encode()), WHOLE),) if is_cut else ()
         view = card(text, colour=AMBER, controls=_controls(question, id), file=file)
         await delivery.show_card(key, text, Extras(view=view, files=files))
-
-    def _name_of(self, delivery: Delivery, by: str) -> str:
-        """Return the name of the person who answered, or nothing if they are not known here any more."""
-        guild = getattr(delivery.channel, "guild", None)
-        id = int(by) if by.isdecimal() else 0
-        found = (guild.get_member(id) if guild is not None else None) or self._bot.client.get_user(id)
-        return tidy_name(found.display_name) if found is not None else ""
 
     # --- what people do -----------------------------------------------------------------------------------------------
 
@@ -147,8 +140,8 @@ def _key(conversation: str, question: str) -> str:
     return blake2s(f"{conversation}\x1f{question}".encode(), digest_size=8).hexdigest()
 
 
-def _who_may_answer(person: str) -> int:
-    """Return the id of a person on Discord, `NOT_HERE` for anybody else, or 0 if everybody may."""
+def _person_id(person: str) -> int:
+    """Return the id of a person on Discord, `NOT_HERE` for anybody else, or 0 for nobody."""
     if not person:
         return 0
     is_id = person.isascii() and person.isdecimal() and len(person) <= ID_CHARS_MAX
@@ -160,17 +153,15 @@ def _text(question: Question, person: int, *, private: bool) -> str:
     return f"{to}**{'May I?' if question.kind == 'approve' else 'A question'}**\n{question.text}"
 
 
-def _answered(piece: QuestionPiece, name: str) -> str:
-    assert piece.answer is not None
-    by = piece.answer.by
-    if by == "deadline":
+def _answered(answer: Answer) -> str:
+    if answer.by == "deadline":
         return "*No answer in time.*"
-    if by == "stop":
+    if answer.by == "stop":
         return "*Stopped.*"
-    shown = LABELS.get(piece.answer.text, piece.answer.text)
     # A card has room for this: it may have 200 characters more than CARD_CHARS_MAX.
-    who = f", by {discord.utils.escape_markdown(name)[:60]}" if name else ""
-    return f"*Answered: {discord.utils.escape_markdown(shown)[:100]}{who}*"
+    shown = discord.utils.escape_markdown(LABELS.get(answer.text, answer.text)[:ANSWERED_CHARS_MAX])
+    id = _person_id(answer.by)
+    return f"*<@{id}> answered: {shown}*" if id > 0 else f"*Answered: {shown}*"
 
 
 def _controls(question: Question, key: str) -> list[Control]:

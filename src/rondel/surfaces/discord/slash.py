@@ -139,8 +139,10 @@ def _add_stop(group: app_commands.Group, bot: DiscordBot) -> None:
 def _add_reset(group: app_commands.Group, bot: DiscordBot) -> None:
     @group.command(name="reset", description="Start a new conversation in this channel")
     async def reset(interaction: Interaction) -> None:
-        await bot.reset(place_of(interaction), interaction.user)
-        await _answer(interaction, "This channel starts a new conversation.")
+        is_own = await bot.reset(place_of(interaction), interaction.user)
+        await _answer(
+            interaction, f"{'Your next message' if is_own else 'The next message here'} starts a new conversation."
+        )
 
 
 # --- who answers ------------------------------------------------------------------------------------------------------
