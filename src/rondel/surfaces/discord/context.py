@@ -123,7 +123,7 @@ class Gatherer:
     async def _as_message(self, message: discord.Message) -> Message:
         words = self._words(message)
         if message.author.id == self._bot:
-            return Message("assistant", (Text(words),), id=message_id(message.id))
+            return await self._as_own(message, words)
         if message.guild is not None:
             words = f"{self._name(message)}: {words}"
         parts: list[Text | Media] = [Text(words)]
@@ -132,6 +132,16 @@ class Gatherer:
         where = {"channel": message.channel.id, "message": message.id}
         author = str(message.author.id)
         return Message("user", tuple(parts), id=message_id(message.id), author=author, opaque={KEY: where})
+
+    async def _as_own(self, message: discord.Message, words: str) -> Message:
+        """Return a message of the bot, with its pictures. No API takes these in what the model has said itself."""
+        pictures = [one for one in message.attachments[:10] if (one.content_type or "").startswith("image/")]
+        parts = [await self._attached(one, index) for index, one in enumerate(pictures)]
+        sees = any(isinstance(part, Media) for part in parts)
+        said = "\n".join(filter(None, ("(You sent this:)" if sees else "", words)))
+        if said or not parts:
+            parts.insert(0, Text(said))
+        return Message("user" if sees else "assistant", tuple(parts), id=message_id(message.id))
 
     def _name(self, message: discord.Message) -> str:
         return self._names.label(message.author.id, message.author.display_name).replace(":", " ")
