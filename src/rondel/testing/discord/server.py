@@ -250,8 +250,9 @@ class LoopbackDiscord:
     def person(self, name: str, display: str = "", *, bot: bool = False) -> User:
         return self.world.user(name, display, bot=bot)
 
-    def guild(self, name: str, owner: User, *members: User) -> Guild:
+    def guild(self, name: str, owner: User, *members: User, large: bool = False) -> Guild:
         guild = self.world.guild(name, owner)
+        guild.is_large = large
         guild.members |= {member.id: Member(member) for member in members}
         return guild
 
