@@ -8,7 +8,7 @@ import io
 import discord
 import pytest
 from discord.ext import commands
-from PIL import Image
+from PIL import Image, ImageColor
 
 from rondel import Agent, generate_image, tool
 from rondel.contracts.ledger import Rule
@@ -17,6 +17,7 @@ from rondel.discord import ModeSettings
 from rondel.errors import RondelError
 from rondel.project.settings import DISCORD_COMMANDS, DiscordRule
 from rondel.prompt import Prompt
+from rondel.surfaces.discord.chart import BAR, COLOURS, GAP, LEFT, TOP
 from rondel.surfaces.discord.delivery import FILE_BYTES_MAX
 from rondel.surfaces.discord.slash import SUBCOMMANDS
 from rondel.testing import Pause, Scripted, ScriptedImages, call, say
@@ -130,6 +131,42 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
             assert models(message) == ["model-3", "model-4", "model-5"]
             people = await ask(world, "ai usage", by="person", window="lifetime")
             assert "· Ann**" in people.text
+
+
+def bars(png: bytes) -> list[float]:
+    """Return how long each bar of a chart is, against the first one."""
+    image, lengths = Image.open(io.BytesIO(png)).convert("RGB"), list[int]()
+    for index in range((image.height - TOP - GAP) // (BAR + GAP)):
+        middle = TOP + index * (BAR + GAP) + BAR // 2
+        colour = ImageColor.getrgb(COLOURS[index % len(COLOURS)])
+        ends = (x for x in range(LEFT, image.width) if image.getpixel((x, middle)) != colour)
+        lengths.append(next(ends) - LEFT)
+    return [length / lengths[0] for length in lengths]
+
+
+async def test_the_chart_has_a_bar_for_each_row_and_the_rows_have_names():
+    """A11: channels, roles and people by their names, also those of them that are gone, by their ids."""
+    async with loopback() as world:
+        role = world.discord.role(world.guild, "helpers", world.ann)
+        rooms = [world.discord.channel(world.guild, name) for name in ("first", "second", "gone")]
+        steps = [say(f"{n}", usage=Usage(n * 1_000 - 10, 10)) for n in (2, 4, 1)]
+        async with world.running(*steps):
+            for room in rooms:
+                await world.say("@bot go", world.ann if room is rooms[0] else world.bob, room)
+                await world.answers(channel=room)
+            await world.discord.delete_channel(rooms[2])
+            await world.app.ledger.lifetime_totals()
+            for by, names, lengths in (
+                ("channel", {"first", "second", str(rooms[2].id)}, [1, 1 / 2, 1 / 4]),
+                ("role", {"helpers"}, [1]),
+                ("person", {"Ann", "Bob"}, [1, 2 / 5]),
+                ("model", {"test"}, [1]),
+            ):
+                (message,) = (await ask(world, "ai usage", by=by)).answers
+                assert set(models(message)) == names, by
+                found = bars(world.discord.data_of(message["attachments"][0]))
+                assert found == pytest.approx(lengths, abs=0.01), by
+            assert str(role.id) not in text_of(message)
 
 
 async def test_a_model_and_an_agent_are_chosen_for_a_channel_by_those_who_may():
