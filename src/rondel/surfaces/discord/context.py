@@ -7,6 +7,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
@@ -103,15 +104,19 @@ class Gatherer:
     async def _around(self, most: int, chain: list[discord.Message], known: set[str]) -> list[discord.Message]:
         skipped = {self._message.id, *(above.id for above in chain)}
         found: list[discord.Message] = []
+        history: Any = self._message.channel.history(limit=most * 2, before=self._message)
         try:
-            async for message in self._message.channel.history(limit=most * 2, before=self._message):
-                is_own = message.author.id == self._bot
-                is_known = message.id in skipped or message_id(message.id) in known
-                if not (is_own or is_known) and (message.content.strip() or message.attachments):
-                    found.append(message)
+            async with aclosing(history):  # it makes each message when it is asked for it, and not all are needed
+                async for message in history:
+                    is_own = message.author.id == self._bot
+                    is_known = message.id in skipped or message_id(message.id) in known
+                    if not (is_own or is_known) and (message.content.strip() or message.attachments):
+                        found.append(message)
+                    if len(found) == most:
+                        break
         except discord.HTTPException as error:  # it may not read the history: then it does without
             log.info("the messages around cannot be read in channel %s: %s", self._message.channel.id, error)
-        return found[:most][::-1]
+        return found[::-1]
 
     # --- one message --------------------------------------------------------------------------------------------------
 
