@@ -18,6 +18,7 @@ from typing import Any
 from bench.measure import ROUNDS, Ratio, compared, shown
 
 MESSAGES, CONVERSATIONS = 30, 1_000
+AROUND = 8  # messages around a mention that both bots read
 GUILDS = 1_500  # fewer measure where the allocator happens to be: with 300 the same bot varied by 30 %
 CPU_LIMIT = 2.0
 MEMORY_LIMIT = 1.5
@@ -34,9 +35,10 @@ async def bot(kind: str, port: int, pem: str, folder: str) -> None:
     from rondel.testing.discord import connector_to
 
     # As many connections as each opens by itself: discord.py has no limit.
-    connector = connector_to(port, Path(pem).read_bytes(), limit=0 if kind == "bare" else CONNECTIONS_MAX)
+    is_bare, is_mentioned = kind.startswith("bare"), kind.endswith("mentioned")
+    connector = connector_to(port, Path(pem).read_bytes(), limit=0 if is_bare else CONNECTIONS_MAX)
     options: dict[str, Any] = {"connector": connector, "guild_ready_timeout": 0.5, "shard_count": 1}
-    if kind == "bare":
+    if is_bare:
         client: discord.Client = discord.AutoShardedClient(
             intents=discord.Intents.all(), chunk_guilds_at_startup=False, **options
         )
@@ -44,6 +46,8 @@ async def bot(kind: str, port: int, pem: str, folder: str) -> None:
         @client.event
         async def on_message(message: discord.Message) -> None:
             if message.author != client.user:
+                if is_mentioned:
+                    _ = [said async for said in message.channel.history(limit=AROUND, before=message)]
                 await message.reply(message.content, mention_author=False)
 
     else:
@@ -54,8 +58,9 @@ async def bot(kind: str, port: int, pem: str, folder: str) -> None:
 
         client = RondelClient(**options)
         app = App(Agent("echo", engine=Echo()), store=SqliteStore(Path(folder) / "bench.db"))
-        bot = attach(client, app, slash=[])
-        bot.gate.is_open = lambda place: True  # type: ignore[method-assign]
+        bot = attach(client, app, slash=[], context_messages=AROUND)
+        if not is_mentioned:
+            bot.gate.is_open = lambda place: True  # type: ignore[method-assign]
     _answer_parent(asyncio.get_running_loop(), client)
     await client.start("loopback.token")
 
@@ -110,8 +115,9 @@ class Child:
 class Bench:
     """A bot in a process, in a Discord with a channel for each message of a round."""
 
-    def __init__(self, child: Child, world: Any, person: Any, channels: list[Any]) -> None:
+    def __init__(self, child: Child, world: Any, person: Any, channels: list[Any], mention: str) -> None:
         self._child, self._world, self._person, self._channels = child, world, person, channels
+        self._mention = mention
         self._rounds = 0
         self.costs: list[float] = []
         self.waits: list[float] = []
@@ -122,7 +128,7 @@ class Bench:
         self._rounds += 1
         for channel in self._channels:
             start = time.perf_counter()
-            await self._world.say(self._person, channel, f"hello number {self._rounds}, how are you?")
+            await self._world.say(self._person, channel, f"{self._mention}hello number {self._rounds}, how are you?")
             await self._world.said(channel, self._rounds)
             self.waits.append(time.perf_counter() - start)
         self.costs.append(((await self._child.used())[0] - before) / len(self._channels))
@@ -137,14 +143,17 @@ async def started(kind: str) -> AsyncGenerator[Bench]:
             ann = world.person("ann")
             guild = world.guild("Bench", ann)
             channels = [world.channel(guild, f"room-{number}") for number in range(MESSAGES)]
+            for channel in channels:
+                for number in range(2 * AROUND):  # what is said there among people
+                    world.world.message(channel, ann, {"content": f"line {number} of a talk"})
             child = await Child.start(kind, world, folder)
-            yield Bench(child, world, ann, channels)
+            yield Bench(child, world, ann, channels, "@bot " if kind.endswith("mentioned") else "")
             await child.end()
 
 
-async def messages() -> tuple[Bench, Bench]:
+async def messages(how: str = "") -> tuple[Bench, Bench]:
     """Measure our bot and a bare one in turns, so that whatever else the machine does meets both."""
-    async with started("ours") as ours, started("bare") as bare:
+    async with started(f"ours{how}") as ours, started(f"bare{how}") as bare:
         for number in range(ROUNDS + 1):
             await ours.round()
             await bare.round()
@@ -195,11 +204,13 @@ def run() -> list[Ratio]:
     measured = asyncio.run(messages())
     ours, theirs = (one.costs for one in measured)
     bare = statistics.median(theirs)
+    asked = [one.costs for one in asyncio.run(messages("-mentioned"))]
     first, first_bare = (statistics.median(one.waits) for one in measured)
     guild, guild_bare = asyncio.run(memory("ours")), asyncio.run(memory("bare"))
     cpu, held = asyncio.run(conversations())
     return [
         compared("CPU for a message answered, against a bare echo", ours, theirs, CPU_LIMIT),
+        compared("CPU for a mention, against a bare bot that reads what was said, too", *asked, CPU_LIMIT),
         Ratio(
             "time to the first visible text without a model's",
             first / FIRST_TEXT_S,
@@ -226,7 +237,7 @@ def run() -> list[Ratio]:
 
 if __name__ == "__main__":
     running = bot(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
-    if sys.argv[1] == "bare":
+    if sys.argv[1].startswith("bare"):
         asyncio.run(running)
     else:
         from rondel.cli.main import GARBAGE_MAX

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import click
 import pytest
 
 from rondel.cli.main import main
@@ -17,6 +18,19 @@ from tests.forked import run_rondel
 
 WAIT_S = 60.0
 KEPT = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "VIRTUAL_ENV")
+
+
+def command_names(group: click.Group, before: str = "") -> Iterator[str]:
+    """Yield every command of the program, as people type it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group) and command.params and not {"list", "run"} & set(command.commands):
+            yield f"{before}{name}"
+        if isinstance(command, click.Group):
+            yield from command_names(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}"
 
 
 class Outcome:

@@ -13,9 +13,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
 
-import click
 import msgspec
 import pytest
 
@@ -27,7 +25,7 @@ from rondel.stores.sqlite import SqliteStore
 from rondel.surfaces.terminal.console import SafeConsole, live
 from rondel.testing import VirtualClock, call, calls, say
 from rondel.text.printable import clean, guard_streams, json_for_terminal
-from tests.cli.conftest import Place
+from tests.cli.conftest import Place, command_names
 from tests.cli.model_server import ModelServer
 from tests.cli.pty_screen import PtyScreen
 from tests.cli.test_logs import DONE
@@ -183,21 +181,9 @@ WALK: dict[str, list[list[str]]] = {
 """Every command with all kinds of output: stored content, names on the command line, JSON, errors."""
 
 
-def _commands(group: click.Group, before: str = "") -> Iterator[str]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group) and command.params and not {"list", "run"} & set(command.commands):
-            yield f"{before}{name}"
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{before}{name} ")
-        else:
-            yield f"{before}{name}"
-
-
 def test_every_command_is_walked():
     """Trust 13: a new command needs a row here."""
-    assert sorted(WALK) == sorted(_commands(program))
+    assert sorted(WALK) == sorted(command_names(program))
 
 
 def test_no_command_lets_hostile_content_command_the_terminal(full: Place):

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from tests.cli.conftest import Place
+from rondel.cli.program import program
+from tests.cli.conftest import Place, command_names
 from tests.cli.model_server import ModelServer
 
 NOT_TRUSTED = 77
@@ -56,7 +57,8 @@ def nothing_happened(place: Place, server: ModelServer) -> bool:
     return not (place.project / "ran").exists() and not server.requests and not server.seen
 
 
-LOOKING = [["doctor"], ["lint"], ["prompt", "helper", "hello"], ["config"], ["route", "request.json", "--explain"]]
+LOOKING = [["doctor"], ["lint"], ["prompt", "helper", "hello"], ["config"], ["mcp", "list"]]
+LOOKING += [["route", "request.json", "--explain"]]
 
 
 @pytest.mark.parametrize("command", LOOKING, ids=lambda command: command[0])
@@ -72,27 +74,77 @@ def test_commands_that_look_execute_nothing_and_send_nothing(
     assert done.code == (1 if command == ["doctor"] else 0), done.err
 
 
-ACTING = [
-    ["run", "helper", "hello"],
-    ["run", "rondel", "hello", "--engine", "echo"],
-    ["chat"],
-    ["serve"],
-    ["resume"],
-    ["conversations"],
-    ["trace"],
-    ["facts"],
-    ["usage"],
-    ["plugins"],
-    ["activate"],
-    ["status"],
-    ["code", "true"],
-    ["jobs"],
-    ["jobs", "run"],
-    ["jobs", "schedule", "helper", "x", "--every", "1d"],
-]
+ACTING: dict[str, list[list[str]]] = {
+    "activate": [["activate"]],
+    "chat": [["chat"]],
+    "code": [["code", "true"]],
+    "conversations list": [["conversations"]],
+    "conversations search": [["conversations", "search", "a"]],
+    "conversations rename": [["conversations", "rename", "last", "x"]],
+    "conversations export": [["conversations", "export", "last"]],
+    "conversations delete": [["conversations", "delete", "last", "--yes"]],
+    "discord run": [["discord"], ["discord", "--sandbox"]],
+    "discord invite": [["discord", "invite"]],
+    "facts": [["facts"]],
+    "imagine": [["imagine", "x"]],
+    "jobs list": [["jobs"], ["jobs", "--watch"]],
+    "jobs show": [["jobs", "show", "s"]],
+    "jobs cancel": [["jobs", "cancel", "s"]],
+    "jobs schedule": [["jobs", "schedule", "helper", "x", "--every", "1d"]],
+    "jobs run": [["jobs", "run"]],
+    "knowledge list": [["knowledge"]],
+    "knowledge sync": [["knowledge", "sync"], ["knowledge", "sync", "--dry-run"]],
+    "knowledge watch": [["knowledge", "watch"]],
+    "knowledge search": [["knowledge", "search", "x"]],
+    "knowledge show": [["knowledge", "show", "documents"]],
+    "knowledge remove": [["knowledge", "remove", "documents"]],
+    "mcp test": [["mcp", "test"]],
+    "mcp tools": [["mcp", "tools", "x"]],
+    "mcp call": [["mcp", "call", "x", "y"]],
+    "mcp login": [["mcp", "login", "x"]],
+    "mcp logout": [["mcp", "logout", "x"]],
+    "mcp serve": [["mcp", "serve"], ["mcp", "serve", "--list"]],
+    "plugins": [["plugins"]],
+    "resume": [["resume"]],
+    "run": [["run", "helper", "hello"], ["run", "rondel", "hello", "--engine", "echo"], ["hello"]],
+    "serve": [["serve"]],
+    "status": [["status"]],
+    "stop": [["stop"]],
+    "trace": [["trace"]],
+    "usage": [["usage"]],
+}
+APART: dict[str, list[str]] = {
+    "completion": ["completion", "bash"],
+    "help": ["help"],
+    "init": ["init"],
+    "logs": ["logs"],
+    "model list": ["model"],
+    "model show": ["model", "show", "gemma-3-1b"],
+    "model pull": ["model", "pull", "nonsense"],
+    "model remove": ["model", "remove", "nonsense"],
+    "model status": ["model", "status"],
+    "model stop": ["model", "stop"],
+    "trust": ["trust", "--list"],
+}
+"""What is not about a project, or only asks whether to trust it."""
 
 
-@pytest.mark.parametrize("command", ACTING, ids=" ".join)
+def test_every_command_looks_acts_or_is_apart():
+    """Trust 15: a new command needs a row here."""
+    looking = {"mcp list" if one == ["mcp", "list"] else one[0] for one in LOOKING}
+    assert sorted((*looking, *ACTING, *APART)) == sorted(command_names(program))
+
+
+@pytest.mark.parametrize("command", APART.values(), ids=" ".join)
+def test_commands_apart_execute_nothing_and_send_nothing(cloned: Place, server: ModelServer, command: list[str]):
+    """Trust 15"""
+    done = cloned.rondel(*command)
+    assert nothing_happened(cloned, server)
+    assert SECRET not in done.out + done.err
+    assert done.code == (2 if "nonsense" in command else 0), done.err
+
+
+@pytest.mark.parametrize("command", [way for ways in ACTING.values() for way in ways], ids=" ".join)
 def test_commands_that_act_refuse_with_one_sentence(cloned: Place, server: ModelServer, command: list[str]):
     """Trust 15: run sent ANTHROPIC_API_KEY and any variable to the project's base_url."""
     done = cloned.rondel(*command)

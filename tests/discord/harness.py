@@ -17,6 +17,17 @@ from rondel.ledger.ledger import Ledger
 from rondel.surfaces.discord.mounting import settings_of
 from rondel.testing import MemoryStore, Scripted
 from rondel.testing.discord import Channel, Guild, Json, LoopbackDiscord, User
+from rondel.testing.discord.server import BotRequest
+
+QUIET = {"parse": []}
+
+
+def message_in(request: BotRequest) -> Json:
+    """Return the message that a request posts or edits; empty if it does neither."""
+    if request.path.endswith("/callback"):
+        return request.body.get("data", {}) if request.body["type"] in (4, 7) else {}
+    is_message = request.path.startswith(("/channels/", "/webhooks/")) and not request.path.endswith("/threads")
+    return request.body if is_message and request.method in ("POST", "PATCH") else {}
 
 
 class World:
@@ -32,6 +43,7 @@ class World:
         self.engine = Scripted()
         self.bot: DiscordBot = None  # type: ignore[assignment]
         self.app: App = None  # type: ignore[assignment]
+        self.has_own_client = False  # whose own commands and handlers may say what they want
 
     async def say(self, text: str, person: User | None = None, channel: Channel | None = None, **more: Any) -> Json:
         return await self.discord.say(person or self.ann, channel or self.general, text, **more)
@@ -81,12 +93,12 @@ class World:
         self.app = app
         if "rules_of_discord" in given:
             given["rules"] = given.pop("rules_of_discord")
-        client = client or RondelClient(
-            extensions=settings.extensions if settings else (),
-            connector=self.discord.connector(),
-            guild_ready_timeout=0.01,
-            shard_count=1,
-        )
+        self.has_own_client |= client is not None
+        if client is None:
+            extensions = settings.extensions if settings else ()
+            connector = self.discord.connector()
+            client = RondelClient(extensions=extensions, connector=connector, guild_ready_timeout=0.01, shard_count=1)
+            client.allowed_mentions = None
         settings = settings or settings_of({"edit_s": 0.01, **given})
         self.bot = attach(client, self.app, settings)
         for hook in hooks:
@@ -103,9 +115,16 @@ class World:
 
 @contextlib.asynccontextmanager
 async def loopback() -> AsyncGenerator[World]:
-    """At the end, no message of the bot has notified anybody, by whatever path it was sent."""
+    """At the end, no message of the bot has notified anybody, by whatever path it was sent, and each request has said
+    that it must not: the clients here have no default for that."""
     async with LoopbackDiscord() as discord:
-        yield World(discord)
+        world = World(discord)
+        yield world
+        if not world.has_own_client:
+            loud = [
+                one for one in discord.requests if (body := message_in(one)) and body.get("allowed_mentions") != QUIET
+            ]
+            assert not loud
         bot, messages = str(discord.world.bot.id), discord.world.messages
         pinged = [id for id, people in discord.world.pings.items() if people and id in messages]
         assert not [id for id in pinged if messages[id]["author"]["id"] == bot]

@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 
 def lead_to(port: int) -> None:
@@ -57,6 +58,7 @@ def bot(store: str) -> None:
 
 
 def main() -> None:
+    sys.path.insert(0, str(Path(__file__).parents[2] / "src"))  # the code that is tested, whatever is installed
     port, authority, what, *given = sys.argv[1:]
     os.environ["SSL_CERT_FILE"] = authority  # before aiohttp is imported: it reads this then
     lead_to(int(port))

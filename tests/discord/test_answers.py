@@ -85,6 +85,31 @@ async def test_a_very_long_answer_is_a_file_or_a_thread_if_wished(how: str):
                 assert thread.name.startswith("The story")
 
 
+@pytest.mark.parametrize("how", ["file", "thread"])
+async def test_messages_in_which_a_very_long_answer_streamed_are_deleted_when_it_moves(how: str):
+    """A04: nothing is there twice."""
+    async with loopback() as world:
+        before = "\n\n".join(f"Paragraph {n}. " + "word " * 150 for n in range(9))
+        pause = Pause(before, "\n\nThe end.")
+        async with world.running(pause, long_answers=how, messages_max=2):
+            await world.say("@bot go")
+            messages = await world.discord.said(world.general, 2)
+            pause.release()
+            await world.discord.until(lambda: len(world.discord.bot_messages(world.general)) == 1)
+            await world.idle()
+            assert world.discord.bot_messages(world.general) == messages[:1]
+            assert len(world.discord.sent("DELETE", f"/messages/{messages[1]['id']}")) == 1
+            if how == "file":
+                (file,) = messages[0]["attachments"]
+                assert world.discord.data_of(file).decode() == f"{before}\n\nThe end."
+            else:
+                thread = world.discord.world.channels[int(messages[0]["id"])]
+                shown = [*messages, *world.discord.bot_messages(thread)]
+                text = "\n\n".join(one["content"] for one in shown if one is not messages[1])
+                assert [f"Paragraph {n}." for n in range(9)] == re.findall(r"Paragraph \d\.", text)
+                assert text.endswith("The end.")
+
+
 async def test_edits_slow_down_when_discord_says_that_few_requests_are_left():
     """A04: at a pace that adapts to the rate-limit headers."""
 

@@ -12,6 +12,7 @@ from rondel.contracts.ledger import Rule
 from rondel.surfaces.discord.pace import TYPING_REQUESTS_MAX
 from rondel.surfaces.discord.summary import first_sentences
 from rondel.testing import Pause, Scripted, VirtualClock, call
+from rondel.testing.discord.world import EPHEMERAL
 
 from .harness import World, loopback
 
@@ -196,6 +197,32 @@ async def test_a_job_that_ends_after_a_restart_is_reported_once():
         work.go.set()
         async with world.running(agents=agents):
             assert await world.answers(2) == ["I started it.", "**report** is done: 42 rows"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_the_report_of_a_private_request_stays_private(restarts: bool):
+    """B05: beside the private answer, and after a restart, when Discord has no such answer any more, as a direct
+    message."""
+    work = Work()
+    async with loopback() as world:
+        agents = [Agent("helper", engine=world.engine, tools=[work.tool(background=True, idempotent=True)])]
+        private = world.discord.dm(world.ann)
+        async with world.running(call("report"), "I started it.", agents=agents, drain_s=0):
+            made = await world.discord.command(world.ann, world.general, "ai chat", message="report", private=True)
+            await work.started.wait()
+            await world.discord.until(lambda: made.text == "I started it.")
+            if not restarts:
+                work.go.set()
+                await world.discord.until(lambda: made.text == "I started it.\n**report** is done: 42 rows")
+                await world.idle()
+                assert all(message["flags"] & EPHEMERAL for message in made.answers)
+                assert world.discord.bot_messages(private) == []
+        if restarts:
+            work.go.set()
+            async with world.running(agents=agents):
+                assert await world.answers(channel=private) == ["**report** is done: 42 rows"]
+                assert made.text == "I started it."
+        assert world.discord.bot_messages(world.general) == []
 
 
 LONG = ("row " * 100).strip()

@@ -131,6 +131,22 @@ async def teardown(bot):
 
 
 @pytest.mark.slow
+def test_the_sandbox_renders_nothing_of_a_call_that_is_approved(place: Place, server: ModelServer):
+    """Trust 12: it shows a card as Discord does."""
+    place.uses(server)
+    place.write("rondel.toml", (place.project / "rondel.toml").read_text() + '[discord]\nagent = "helper"\n')
+    place.write("agents/helper.md", "---\ntools: [run_shell]\n---\nYou help.\n")
+    command = "ls **b** [docs](https://evil.example) <@1> ```\n-# small\n# Fine"
+    server.calls("run_shell", command=command)
+    server.says("I did not.")
+    shown = place.spawn("discord", "--sandbox", stdin=b"@bot list\n/click No\n/quit\n")
+    for line in ("  │ ls **b** [docs](https://evil.example) <@1> ⟨3 backticks⟩", "  │ -# small", "  │ # Fine"):
+        assert line in shown.out
+    assert "@Ann May I?" in shown.out  # what is not code is rendered
+    assert "I did not." in shown.out
+
+
+@pytest.mark.slow
 def test_files_of_the_bot_can_be_opened_while_the_sandbox_runs(place: Place):
     place.write("rondel.toml", 'engine = "echo"\n')
     with place.terminal("discord", "--sandbox", columns=200, TMPDIR=str(place.folder)) as terminal:

@@ -15,7 +15,7 @@ from rondel import Agent
 from rondel.discord import RondelClient
 from rondel.surfaces.discord.captured import describe
 from rondel.testing import VirtualClock, call
-from rondel.testing.discord import permission_bits
+from rondel.testing.discord import permission_bits, text_of
 from rondel.tools.schedule import schedule
 from rondel.values import ToolResult
 
@@ -122,6 +122,78 @@ def tools(tree: app_commands.CommandTree[Any]) -> None:
     tree.add_command(group)
 
 
+def typed(tree: app_commands.CommandTree[Any]) -> None:
+    @tree.command(description="Pour some litres for somebody")
+    async def pour(i: discord.Interaction, litres: float, whom: discord.Member | discord.Role) -> None:
+        roles = "" if isinstance(whom, discord.Role) else f" ({len(whom.roles)} roles)"
+        await i.response.send_message(f"{litres!r} for {type(whom).__name__} {whom.name}{roles}")
+
+    @tree.command(description="In a channel for text")
+    async def write(i: discord.Interaction, where: discord.TextChannel) -> None:
+        await i.response.send_message(f"in {where.name}")
+
+    @tree.command(description="Shows a card")
+    async def show(i: discord.Interaction) -> None:
+        section = discord.ui.Section("Ann: 3", accessory=discord.ui.Button(label="More", custom_id="more"))
+        frame = discord.ui.Container(discord.ui.TextDisplay("# Scores"), section)
+        view = discord.ui.LayoutView(timeout=None)
+        view.add_item(frame)
+        await i.response.send_message(view=view)
+
+    @tree.command(description="Answers, and then never ends")
+    async def linger(i: discord.Interaction) -> None:
+        await i.response.send_message("the beginning")
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("pour", {"litres": 2.5, "whom": "bob"}, "2.5 for Member bob (1 roles)"),
+        ("pour", {"litres": "0.25", "whom": "Mods"}, "0.25 for Role mods"),
+        ("pour", {"litres": 2, "whom": "<@&{role}>"}, "2.0 for Role mods"),
+        ("write", {"where": "#general"}, "in general"),
+        ("show", {}, '# Scores\nAnn: 3\n\nInteractive Components:\nRow 1: Button label="More"'),
+        ("linger", {}, "the beginning"),
+    ],
+)
+async def test_options_of_every_type_and_answers_of_every_kind(name: str, arguments: dict[str, Any], expected: str):
+    """B07, B08: numbers, people or roles, cards; a command that goes on after its answer has answered."""
+    async with loopback() as world:
+        role = world.discord.role(world.guild, "mods", world.ann)
+        given = {
+            key: value.format(role=role.id) if isinstance(value, str) else value for key, value in arguments.items()
+        }
+        steps, made = [call(name, **given), "Done."], client(world, typed)
+        async with world.running(*steps, client=made, commands=["*"], command_s=0.2):
+            await world.say("@bot do it")
+            await world.answers(2)
+            (result,) = results(world)
+            assert (result.text, result.is_error) == (expected, False)
+            assert text_of(world.discord.bot_messages(world.general)[0]) == expected.partition("\n\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("write", {"where": "ideas"}, "option 'where' cannot be the channel 'ideas'"),
+        ("pour", {"litres": "much", "whom": "mods"}, "option 'litres' is 'much'; it must be a number"),
+        ("pour", {"litres": 1, "whom": "nobody"}, "option 'whom': there is no mentionable 'nobody' here"),
+    ],
+)
+async def test_an_option_of_another_type_is_an_error_that_the_model_reads(
+    name: str, arguments: dict[str, Any], expected: str
+):
+    """B07: a command for text channels gets no forum."""
+    async with loopback() as world:
+        world.discord.channel(world.guild, "ideas", forum=True)
+        async with world.running(call(name, **arguments), "No.", client=client(world, typed), commands=["*"]):
+            await world.say("@bot do it")
+            assert await world.answers() == ["No."]
+            (result,) = results(world)
+            assert (expected in result.text, result.is_error) == (True, True)
+
+
 async def test_no_command_is_offered_unless_it_is_allowed():
     """B06: allow list of commands; default none."""
     async with loopback() as world:
@@ -193,6 +265,24 @@ async def test_a_command_runs_with_the_rights_of_the_person_and_its_answer_is_sh
             shown = await world.answers(6)
             assert shown[4] == "Porto: sunny for 2 day(s), says Bob in Community"
             assert mods.name == "mods"
+
+
+@pytest.mark.parametrize("named", ["Eve", "@eve_x", "id"])
+async def test_in_a_large_server_people_are_asked_for(named: str):
+    """B07: Discord sends its members only then."""
+    async with loopback() as world:
+        eve, ann = world.discord.person("eve_x", "Eve"), world.ann
+        evelyn = world.discord.person("evelyn")
+        guild = world.discord.guild("Large", ann, evelyn, eve, large=True)
+        channel = world.discord.channel(guild, "here")
+        steps = [call("ban", who=str(eve.id) if named == "id" else named), "Gone.", call("ban", who="nobody"), "Who?"]
+        async with world.running(*steps, client=client(world, tools), commands=["ban"]) as bot:
+            assert [member.id for member in bot.client.get_guild(guild.id).members] == [world.discord.world.bot.id]
+            await world.say("@bot ban her", channel=channel)
+            assert await world.answers(2, channel) == ["banned Eve (1 roles)", "Gone."]
+            await world.say("@bot and now?", channel=channel)
+            assert await world.answers(3, channel) == ["banned Eve (1 roles)", "Gone.", "Who?"]
+            assert "there is no user 'nobody' here" in results(world)[-1].text
 
 
 async def test_a_scheduled_command_has_the_rights_of_the_person_who_scheduled_it():

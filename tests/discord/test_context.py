@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rondel import Agent
 from rondel.surfaces.discord.bot import MENTIONED_MAX
 from rondel.surfaces.discord.context import AROUND_CHARS_MAX, IMAGE_BYTES_MAX, IMAGES_MAX, TEXT_BYTES_MAX
@@ -173,6 +175,33 @@ async def test_a_model_gets_so_many_images_and_no_file_that_is_too_large():
         assert not any(isinstance(part, Media) for part in message.parts)
         assert "[Attached: large.png, image/png, 8,000,001 bytes]" in message.text
         assert "[Attached: large.txt, text/plain, 200,001 bytes]" in message.text
+
+
+@pytest.mark.parametrize("sees", [True, False])
+async def test_a_picture_of_the_bot_is_seen_by_who_is_asked_about_it(sees: bool):
+    """A02, A09: in a reply to it, also where another conversation answers. No API takes it in the bot's own words."""
+    async with loopback() as world:
+        file = world.discord.store_file(world.general, "fox.png", PNG, "image/png")
+        world.discord.world.message(world.general, world.discord.world.bot, {"attachments": [file]})
+        (picture,) = world.discord.bot_messages(world.general)
+        log = world.discord.store_file(world.general, "log.txt", b"secret", "text/plain")
+        body = {"content": "The log.", "attachments": [log], "message_reference": {"message_id": picture["id"]}}
+        above = world.discord.world.message(world.general, world.discord.world.bot, body)
+        engine = Scripted("A fox.", facts=ModelFacts(images=sees))
+        async with world.running(agents=[Agent("helper", engine=engine)], context_messages=0):
+            await world.say("what did you draw?", reply_to=above)
+            await world.answers(3)
+            first, *rest = engine.prompts[-1].messages
+            assert [(message.role, message.text) for message in rest] == [
+                ("assistant", "The log."),
+                ("user", "Ann: what did you draw?"),
+            ]
+            if sees:
+                assert (first.role, first.text) == ("user", "(You sent this:)")
+                assert [part.data for part in first.parts if isinstance(part, Media)] == [PNG]
+            else:
+                named = f"[Attached: fox.png, image/png, {len(PNG)} bytes]"
+                assert (first.role, first.text.strip()) == ("assistant", named)
 
 
 async def test_a_long_message_around_a_mention_is_cut():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from rondel import Agent
 from rondel.discord import DiscordRule
 from rondel.project.settings import DiscordSettings
@@ -166,6 +168,32 @@ async def test_an_agent_a_model_and_a_switch_for_each_server_channel_role_and_pe
             await world.say("@bot hi", world.bob, quiet)
             assert await world.answers(channel=quiet) == ["A poem."]
             assert world.discord.bot_messages(quiet)[0]["content"] == "A poem."
+
+
+@pytest.mark.parametrize("setting", ["auto", "channel", "user", "thread", "reply"])
+async def test_a_rule_says_what_a_conversation_is_in_each_channel(setting: str):
+    """A01, A02: whatever the setting, and `reply` also where every message is answered."""
+    kinds = ("reply", "channel", "user", "thread")
+    async with loopback() as world:
+        rooms = {kind: world.discord.channel(world.guild, f"room-{kind}") for kind in kinds}
+        rules = tuple(DiscordRule(channel=room.id, conversation=kind) for kind, room in rooms.items())  # type: ignore[arg-type]
+        given = {"whitelist": [room.id for room in rooms.values()], "conversation": setting}
+        known = [lambda prompt: f"knows {len(prompt.messages)}"] * 16
+        async with world.running(*known, rules_of_discord=rules, **given):
+            for kind in ("reply", "channel", "user"):
+                room = rooms[kind]
+                for number, person in enumerate((world.ann, world.bob, world.ann), 1):
+                    await world.say("hello", person, room)
+                    await world.answers(number, room)
+                await world.say("go on", world.bob, room, reply_to=world.discord.bot_messages(room)[0])
+            assert await world.answers(4, rooms["reply"]) == ["knows 1", "knows 1", "knows 1", "knows 3"]
+            assert await world.answers(4, rooms["channel"]) == ["knows 1", "knows 3", "knows 5", "knows 7"]
+            assert await world.answers(4, rooms["user"]) == ["knows 1", "knows 1", "knows 3", "knows 3"]
+            asked = await world.say("hello", channel=rooms["thread"])
+            thread = await world.discord.until(lambda: world.discord.world.channels.get(int(asked["id"])))
+            assert await world.answers(channel=thread) == ["knows 1"]
+            await world.say("go on", world.bob, thread)
+            assert await world.answers(2, thread) == ["knows 1", "knows 3"]
 
 
 async def test_lists_survive_a_restart_if_wished():

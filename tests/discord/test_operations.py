@@ -15,8 +15,10 @@ from rondel.discord import ModeSettings, RondelClient, attach
 from rondel.events import MessageQueued
 from rondel.machine.conversation import Conversation
 from rondel.project.settings import DiscordRule
+from rondel.surfaces.discord import outlet
 from rondel.surfaces.discord.gate import Chosen, Place, Speaker
 from rondel.testing import Pause
+from rondel.testing.discord.rest import Refused
 from rondel.values import Message
 
 from .harness import World, loopback
@@ -39,6 +41,53 @@ async def test_a_rate_limit_delays_an_answer_and_neither_loses_nor_repeats_it():
             assert await world.answers() == ["It begins and it ends."]
             assert world.discord.limited == 3
             assert len(world.discord.sent("POST", "/messages")) == 3
+
+
+class NoWaiting:
+    """asyncio for a module whose waits take no time. `waits` are their seconds."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/messages"), ("PATCH", "/messages/")])
+@pytest.mark.parametrize("how", ["down", "dropped before", "dropped after"])
+async def test_an_answer_is_not_lost_while_discord_is_down(
+    monkeypatch: pytest.MonkeyPatch, method: str, path: str, how: str
+):
+    """A04: for longer than discord.py tries it; and what was posted without an answer is not posted twice."""
+    theirs, ours = NoWaiting(), NoWaiting()
+    monkeypatch.setattr(discord.http, "asyncio", theirs)
+    monkeypatch.setattr(outlet, "asyncio", ours)
+
+    def drop(of: str, where: str, is_done: bool) -> None:
+        if is_done and of == method and path in where:
+            world.discord.on_request = None
+            raise Refused(0, 0, "dropped")
+
+    async with loopback() as world:
+        pause = Pause("It begins ", "and it ends.")
+        async with world.running(pause):
+            if how == "down":
+                world.discord.fail(method, path, 502, times=12)
+            elif how == "dropped before":
+                world.discord.fail(method, path, 0, times=2)
+            else:
+                world.discord.on_request = drop
+            await world.say("@bot go")
+            await world.discord.said(world.general)
+            pause.release()
+            assert await world.answers() == ["It begins and it ends."]
+            assert ours.waits == ([1.0] if how == "dropped after" else [1.0, 2.0])
+            assert len([wait for wait in theirs.waits if wait]) == (12 if how == "down" else 0)
+            assert await pending(world) == []
 
 
 async def test_a_client_of_the_loopback_discord_can_reach_nothing_else():

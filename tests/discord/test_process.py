@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -85,6 +86,26 @@ async def test_the_bot_runs_by_itself(place: Place):
             child.send_signal(signal.SIGTERM)
             told = (await child.communicate())[1].decode()
         assert child.returncode == 0, told
+
+
+async def test_a_trace_that_the_program_sends_has_no_secret_of_its_environment(place: Place):
+    """A11: also not the bot's own token, and what the configuration has."""
+    place.write(
+        "rondel.toml", 'engine = "echo"\n[engines.lab]\nbase_url = "http://127.0.0.1:9"\nkey = "lab-4711-4711"\n'
+    )
+    place.write("agents/helper.yaml", "agents:\n  helper:\n    prompt: You help.\n")
+    async with loopback() as world:
+        given = {"DISCORD_TOKEN": world.discord.token, "ANTHROPIC_API_KEY": "sk-canary-0123456789"}
+        where = {"cwd": place.project, "env": place.env | given}
+        async with process(world, place.folder, "rondel", "discord", **where):
+            await world.say(f"@bot keep sk-canary-0123456789, lab-4711-4711 and {world.discord.token} safe")
+            (answer,) = await world.discord.said(world.general)
+            await world.discord.until(lambda: "safe" in answer["content"])
+            trace = await world.discord.command(world.ann, world.general, "ai trace")
+            await world.discord.until(lambda: trace.answers and trace.answers[0]["attachments"])
+            page = world.discord.data_of(trace.answers[0]["attachments"][0]).decode()
+        assert set(re.findall("keep .*? safe", page)) == {"keep ***, *** and *** safe"}
+        assert "canary" not in page
 
 
 async def test_doctor_says_what_is_wrong_with_a_bot_and_what_to_click(place: Place):

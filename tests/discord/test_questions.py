@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 
 import pytest
 
@@ -11,12 +12,14 @@ from rondel import Agent, CallContext, Hold, Question, tool
 from rondel.events import QuestionAnswered
 from rondel.testing import VirtualClock, call
 from rondel.testing.discord import text_of
+from rondel.testing.discord.world import COMPONENTS_V2, EPHEMERAL
 from rondel.tools.ask_user import ask_user
 from rondel.trace import read
 
 from .harness import World, loopback
 
 done: list[str] = []
+MARKUP = "ls ||; rm -rf ~|| [docs](https://evil.example) <t:0:R> **b** `c` @everyone"
 
 
 @tool(approval="confirm")
@@ -150,6 +153,24 @@ async def test_a_question_survives_a_restart_and_a_form_answers_it():
             assert text_of(asked).endswith("*This question has expired.*")
 
 
+async def test_a_private_question_stays_private():
+    """A11: before and after its answer, and as a card, which is an edit of the answer that says 'thinking'."""
+    async with loopback() as world:
+        steps = [call("ask_user", "q", question="Which colour?", options=["red", "blue"]), "It is red."]
+        async with world.running(*steps, agents=agents(world)):
+            made = await world.discord.command(world.ann, world.general, "ai chat", message="paint", private=True)
+            await world.discord.until(lambda: "Which colour?" in made.text)
+            (asked,) = made.answers
+            assert asked["flags"] == EPHEMERAL | COMPONENTS_V2
+            await world.idle()
+            await world.discord.click(world.ann, asked, "red")
+            await world.discord.until(lambda: made.text.endswith("It is red."))
+            await world.idle()
+            assert text_of(asked).endswith(f"*<@{world.ann.id}> answered: red*")
+            assert [message["flags"] for message in made.answers] == [EPHEMERAL | COMPONENTS_V2, EPHEMERAL]
+            assert world.discord.bot_messages(world.general) == []
+
+
 async def test_a_question_that_nobody_answers_in_time_says_so():
     clock = VirtualClock()
     async with loopback() as world:
@@ -165,17 +186,117 @@ async def test_a_question_that_nobody_answers_in_time_says_so():
             assert "custom_id" not in str(asked["components"])
 
 
-async def test_many_options_are_a_menu():
+def choosing(world: World, count: int, *, free_text: bool) -> Agent:
+    """An agent that asks which of so many options it is."""
+
+    @tool
+    async def choose(context: CallContext) -> Hold | str:
+        "Ask the person to choose."
+        if context.answer is not None:
+            return f"It is {context.answer.text}."
+        options = tuple(f"option {number}" for number in range(1, count + 1))
+        return Hold(Question("choose", "choose", "Which?", options, free_text, context.call.id))
+
+    return Agent("guide", engine=world.engine, tools=[choose])
+
+
+@pytest.mark.parametrize("free_text", [False, True])
+@pytest.mark.parametrize("count", [22, 30, 100])
+async def test_many_options_are_menus_of_25_each(count: int, free_text: bool):
     async with loopback() as world:
-        options = [f"option {number}" for number in range(22)]
-        steps = [call("ask_user", "q", question="Which?", options=options), "Noted."]
-        async with world.running(*steps, agents=agents(world)):
+        guide = choosing(world, count, free_text=free_text)
+        async with world.running(call("choose"), "Noted.", agents=[guide]):
             await world.say("@bot ask me")
             (asked,) = await world.discord.said(world.general)
             await world.idle()
-            await world.discord.click(world.ann, asked, "option 21")
+            rows = [row["components"] for row in asked["components"][0]["components"] if row["type"] == 1]
+            menus = [row[0]["options"] for row in rows if row[0]["type"] == 3]
+            assert [one["label"] for menu in menus for one in menu] == [f"option {n}" for n in range(1, count + 1)]
+            assert len(rows) - len(menus) == free_text  # "Answer…"
+            await world.discord.click(world.ann, asked, f"option {count}")
             assert (await world.answers(2))[-1] == "Noted."
-            assert "option 21" in text_of(asked)
+            assert f"*<@{world.ann.id}> answered: option {count}*" in text_of(asked)
+
+
+@pytest.mark.parametrize(
+    ("typed", "free_text", "expected"),
+    [
+        ("137", False, "option 137"),
+        (" 137. ", False, "option 137"),
+        ("Option 200", False, "Option 200"),
+        ("137", True, "option 137"),
+        ("none of them", True, "none of them"),
+        ("201", True, "201"),
+    ],
+)
+async def test_more_options_than_menus_hold_are_listed_and_typed_by_number_or_text(
+    typed: str, free_text: bool, expected: str
+):
+    async with loopback() as world:
+        guide = choosing(world, 200, free_text=free_text)
+        async with world.running(call("choose"), "Noted.", agents=[guide]):
+            await world.say("@bot ask me")
+            (asked,) = await world.discord.said(world.general)
+            await world.idle()
+            assert [f"{n}. option {n}" for n in range(1, 201)] == text_of(asked).splitlines()[2:]
+            for wrong in ("0", "201", "nonsense") if not free_text else ():
+                form = await world.discord.click(world.ann, asked, "Answer…")
+                refused = await world.discord.submit(form, wrong)
+                await world.discord.until(partial(getattr, refused, "is_private"))
+                assert f"'{wrong}' is not one of: option 1, option 2" in refused.answers[0]["content"]
+            form = await world.discord.click(world.ann, asked, "Answer…")
+            await world.discord.submit(form, typed)
+            assert (await world.answers(2))[-1] == "Noted."
+            assert f"It is {expected}." in str(world.engine.prompts[-1].messages[-1].parts)
+
+
+async def test_options_that_are_too_long_for_a_card_are_in_a_file():
+    async with loopback() as world:
+        guide = choosing(world, 1_000, free_text=False)
+        async with world.running(call("choose"), agents=[guide]):
+            await world.say("@bot ask me")
+            (asked,) = await world.discord.said(world.general)
+            (file,) = asked["attachments"]
+            assert world.discord.data_of(file).decode().endswith("\n1000. option 1000")
+
+
+@pytest.mark.parametrize(
+    ("hotel", "shown"),
+    [
+        (f"{MARKUP} ```py", f'{{"hotel":"{MARKUP} ⟨3 backticks⟩py"}}'),
+        (f"```\n# Fine\n-# {MARKUP}\n````", f"  │ ⟨3 backticks⟩\n  │ # Fine\n  │ -# {MARKUP}\n  │ ⟨4 backticks⟩"),
+        ("a\u202eb ⟨3 backticks⟩", '{"hotel":"a⟨U+202E⟩b ⟨U+27E8⟩3 backticks⟨U+27E9⟩"}'),
+    ],
+)
+async def test_discord_renders_nothing_of_a_call_that_is_approved(hotel: str, shown: str):
+    """Trust 12: `||; rm -rf ~||` was a closed spoiler, and three backticks ended what was shown as code."""
+    async with loopback() as world, world.running(call("book", "c1", hotel=hotel), "Done.", agents=agents(world)):
+        await world.say("@bot book")
+        (asked,) = await world.discord.said(world.general)
+        await world.idle()
+        before, block, after = text_of(asked).split("```")  # Discord begins and ends code at each of them
+        assert (before, after) == (f"<@{world.ann.id}> **May I?**\n", "")
+        assert shown in block
+        assert block.startswith("\nAllow book to run with")
+        await world.discord.click(world.ann, asked, "No")
+        await world.answers(2)
+        assert text_of(asked).split("```")[1:] == [block, f"\n*<@{world.ann.id}> answered: No*"]
+
+
+async def test_an_approval_that_a_tool_words_itself_is_shown_as_it_is_too():
+    """Trust 12: the text of an author's own question may quote what a model wrote."""
+    async with loopback() as world:
+
+        @tool
+        async def wipe(path: str, context: CallContext) -> Hold:
+            "Wipe a disk."
+            return Hold(Question("wipe", "approve", f"Wipe {path}?", ("yes", "no"), False, context.call.id))
+
+        steps = call("wipe", path="\t||/dev/sda||\u200b```")
+        async with world.running(steps, agents=[Agent("guide", engine=world.engine, tools=[wipe])]):
+            await world.say("@bot wipe")
+            (asked,) = await world.discord.said(world.general)
+            assert text_of(asked).endswith("```\nWipe ⇥   ||/dev/sda||⟨U+200B⟩⟨3 backticks⟩?\n```")
 
 
 async def test_whoever_approves_sees_all_of_a_call_however_long_it_is():

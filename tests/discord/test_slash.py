@@ -8,7 +8,7 @@ import io
 import discord
 import pytest
 from discord.ext import commands
-from PIL import Image
+from PIL import Image, ImageColor
 
 from rondel import Agent, generate_image, tool
 from rondel.contracts.ledger import Rule
@@ -16,6 +16,8 @@ from rondel.contracts.store import KEYS_MAX
 from rondel.discord import ModeSettings
 from rondel.errors import RondelError
 from rondel.project.settings import DISCORD_COMMANDS, DiscordRule
+from rondel.prompt import Prompt
+from rondel.surfaces.discord.chart import BAR, COLOURS, GAP, LEFT, TOP
 from rondel.surfaces.discord.delivery import FILE_BYTES_MAX
 from rondel.surfaces.discord.slash import SUBCOMMANDS
 from rondel.testing import Pause, Scripted, ScriptedImages, call, say
@@ -23,9 +25,9 @@ from rondel.testing.discord import Channel, Json, permission_bits, text_of
 from rondel.testing.png import draw_png
 from rondel.text.redaction import Redactor
 from rondel.tools.ask_user import ask_user
-from rondel.values import Media, Options, Usage
+from rondel.values import Media, ModelFacts, Options, Usage
 
-from .harness import World, loopback
+from .harness import QUIET, World, loopback, message_in
 
 
 async def ask(world: World, name: str, person=None, channel=None, /, **options):  # type: ignore[no-untyped-def]
@@ -53,6 +55,34 @@ async def test_chat_answers_in_the_channel_or_for_one_person_only():
             await world.idle()
             assert all(message["flags"] & 64 for message in long.answers)
             assert str(world.bob.id) in long.answers[-1]["content"]
+
+
+@pytest.mark.parametrize("private", [False, True])
+async def test_each_request_says_that_nobody_is_notified(private: bool):
+    """A04: a client of somebody else's bot has no default for that. Every message of an answer is edited while it
+    streams."""
+    async with loopback() as world:
+        aside = world.discord.channel(world.guild, "aside")
+        intents, connector = discord.Intents.all(), world.discord.connector()
+        client = commands.Bot("!", intents=intents, connector=connector, guild_ready_timeout=0.01)
+        before, after = f"<@{world.bob.id}> {'word ' * 700}", f"{'more ' * 20} <@{world.bob.id}> @everyone"
+        pauses = [Pause(before, after), Pause(before, after)]
+        async with world.running(*pauses, client=client):
+            made = await world.discord.command(world.ann, world.general, "ai chat", message="go", private=private)
+            await world.discord.until(lambda: len(made.answers) == 2)
+            pauses[0].release()
+            await world.discord.until(lambda: "@everyone" in made.text)
+            await world.idle()
+            await world.say("@bot go", channel=aside)
+            await world.discord.said(aside, 2)
+            pauses[1].release()
+            await world.discord.until(lambda: "@everyone" in world.discord.bot_messages(aside)[-1]["content"])
+            await world.idle()
+        messages = [body for one in world.discord.requests if (body := message_in(one))]
+        assert len(messages) >= 6
+        assert [body["allowed_mentions"] for body in messages] == [QUIET] * len(messages)
+        edits = {one.path.rpartition("/")[2] for one in world.discord.sent("PATCH", "/webhooks/")}
+        assert {"@original", made.answers[1]["id"]} <= edits
 
 
 def models(message: Json) -> list[str]:
@@ -101,6 +131,42 @@ async def test_usage_shows_windows_models_and_people_page_by_page_with_a_chart()
             assert models(message) == ["model-3", "model-4", "model-5"]
             people = await ask(world, "ai usage", by="person", window="lifetime")
             assert "· Ann**" in people.text
+
+
+def bars(png: bytes) -> list[float]:
+    """Return how long each bar of a chart is, against the first one."""
+    image, lengths = Image.open(io.BytesIO(png)).convert("RGB"), list[int]()
+    for index in range((image.height - TOP - GAP) // (BAR + GAP)):
+        middle = TOP + index * (BAR + GAP) + BAR // 2
+        colour = ImageColor.getrgb(COLOURS[index % len(COLOURS)])
+        ends = (x for x in range(LEFT, image.width) if image.getpixel((x, middle)) != colour)
+        lengths.append(next(ends) - LEFT)
+    return [length / lengths[0] for length in lengths]
+
+
+async def test_the_chart_has_a_bar_for_each_row_and_the_rows_have_names():
+    """A11: channels, roles and people by their names, also those of them that are gone, by their ids."""
+    async with loopback() as world:
+        role = world.discord.role(world.guild, "helpers", world.ann)
+        rooms = [world.discord.channel(world.guild, name) for name in ("first", "second", "gone")]
+        steps = [say(f"{n}", usage=Usage(n * 1_000 - 10, 10)) for n in (2, 4, 1)]
+        async with world.running(*steps):
+            for room in rooms:
+                await world.say("@bot go", world.ann if room is rooms[0] else world.bob, room)
+                await world.answers(channel=room)
+            await world.discord.delete_channel(rooms[2])
+            await world.app.ledger.lifetime_totals()
+            for by, names, lengths in (
+                ("channel", {"first", "second", str(rooms[2].id)}, [1, 1 / 2, 1 / 4]),
+                ("role", {"helpers"}, [1]),
+                ("person", {"Ann", "Bob"}, [1, 2 / 5]),
+                ("model", {"test"}, [1]),
+            ):
+                (message,) = (await ask(world, "ai usage", by=by)).answers
+                assert set(models(message)) == names, by
+                found = bars(world.discord.data_of(message["attachments"][0]))
+                assert found == pytest.approx(lengths, abs=0.01), by
+            assert str(role.id) not in text_of(message)
 
 
 async def test_a_model_and_an_agent_are_chosen_for_a_channel_by_those_who_may():
@@ -418,6 +484,71 @@ async def test_imagine_obeys_the_rules_of_the_place_and_counts_for_it():
             charged = {"person": world.ann, "role": members, "channel": world.general, "guild": world.guild}
             for by, who in charged.items():
                 assert (await world.app.ledger.totals(by=by, value=str(who.id))).calls == 1, by
+
+
+async def imagine(world: World, prompt: str) -> Json:
+    """Let Ann ask for a picture, and return the message that has it."""
+    made = await ask(world, "ai imagine", prompt=prompt)
+    await world.discord.until(lambda: made.answers and made.answers[0]["attachments"])
+    (picture,) = made.answers
+    return picture
+
+
+def heard(prompt: Prompt) -> list[tuple[str, str, int]]:
+    """The role, the text and the number of pictures of each message."""
+    shown = lambda message: sum(isinstance(part, Media) for part in message.parts)  # noqa: E731
+    return [(message.role, message.text, shown(message)) for message in prompt.messages]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_a_picture_is_part_of_the_conversation_of_its_channel(is_open: bool):
+    """A11: who replies to it continues the conversation, in which it is kept; nothing of it is there twice."""
+    async with loopback() as world:
+        opened = [world.general.id] if is_open else []
+        async with world.running("A fox.", "Red.", images=ScriptedImages(), whitelist=opened, context_messages=0):
+            picture = await imagine(world, "a red fox")
+            await world.say("what did you draw?", world.bob, reply_to=picture)
+            assert (await world.answers(2))[1:] == ["A fox."]
+            said = [
+                ("user", "Ann: Make a picture: a red fox", 1),
+                ("assistant", "I made the picture a-red-fox.png: it is above.", 0),
+                ("user", "Bob: what did you draw?", 0),
+            ]
+            assert heard(world.engine.prompts[-1]) == said
+            id = f"discord-{world.bot.id}-c{world.general.id}"
+            transcript = await world.app.conversation(id).transcript()
+            (kept,) = (part for message in transcript.messages for part in message.parts if isinstance(part, Media))
+            assert kept.data == world.discord.data_of(picture["attachments"][0])
+            assert (transcript.turn_calls, transcript.rounds) == (0, 1)  # no model was asked for the picture's turn
+        async with world.running(images=ScriptedImages(), whitelist=opened, context_messages=0):
+            await world.say("and in which colour?", reply_to=picture)
+            await world.answers(3)
+            expected = [*said, ("assistant", "A fox.", 0), ("user", "Ann: and in which colour?", 0)]
+            assert heard(world.engine.prompts[-1]) == expected
+            forgotten = await ask(world, "ai forget me")
+            await world.discord.until(lambda: "Deleted 0" in forgotten.text)  # Bob spoke there, too
+            assert "1 with other people in them were kept" in forgotten.text
+
+
+async def test_who_made_a_picture_deletes_it_with_forget_me():
+    async with loopback() as world, world.running(images=ScriptedImages()):
+        await imagine(world, "a red fox")
+        await world.idle()
+        forgotten = await ask(world, "ai forget me")
+        await world.discord.until(lambda: "Deleted 1" in forgotten.text)
+
+
+async def test_a_model_without_eyes_gets_the_name_of_a_picture():
+    blind = Scripted("I cannot see it.", facts=ModelFacts(images=False))
+    async with loopback() as world:
+        agents = [Agent("helper", engine=blind)]
+        async with world.running(agents=agents, images=ScriptedImages(), context_messages=0):
+            await world.say("what is it?", reply_to=await imagine(world, "a red fox"))
+            await world.answers(2)
+            assert heard(blind.prompts[-1])[:2] == [
+                ("user", "Ann: Make a picture: a red fox", 0),
+                ("assistant", "I made the picture a-red-fox.png.", 0),
+            ]
 
 
 async def test_nobody_lists_the_jobs_of_another_persons_own_conversation():

@@ -57,7 +57,7 @@ class Bot:
         self._client = RondelClient(extensions=settings.extensions, **shards)
         self._stop = asyncio.Event()
         self._bot = attach(self._client, app, settings)
-        self._bot.hide = Redactor(secrets_in(config, os.environ)).text
+        self._bot.hide = Redactor({*secrets_in(config, os.environ), token_of(config)}).text
         self._bot.models = models_of(config)
 
     def stop_soon(self, number: int = 0) -> None:

@@ -45,6 +45,7 @@ FILE_NAME_CHARS_MAX = 60
 GATEWAY_S = 0.05
 ANSWER_S = 600.0
 LIVE_LINES_MAX = 12
+CODE = re.compile(r"(```.*?```)", re.DOTALL)
 HELP = (
     ("some text", "say it in this channel; @bot mentions the bot"),
     ("/ai …", "a slash command: /ai chat message='how are you?' private=true, /ai usage, /ai mode, /ai stop"),
@@ -373,7 +374,7 @@ class Sandbox:
         if text := self._readable(message["content"]):
             parts.append(Padding(_markdown(text), (0, 0, 0, 2)))
         elif text := self._readable(_text_of(message)):  # a card
-            shown = _markdown(text.replace("\n-# ", "\n"))
+            shown = _markdown(_outside_code(text, lambda part: part.replace("\n-# ", "\n")))
             parts.append(Padding(Panel(shown, border_style="blue", expand=False), (0, 0, 0, 2)))
         for embed in message["embeds"]:
             parts.append(Padding(_embed(embed), (0, 0, 0, 2)))
@@ -400,6 +401,9 @@ class Sandbox:
         return str(saved)
 
     def _readable(self, text: str) -> str:
+        return _outside_code(text, self._with_names)
+
+    def _with_names(self, text: str) -> str:
         for user in self._discord.world.users.values():
             text = text.replace(f"<@{user.id}>", f"@{user.display}")
         for channel in self._guild.channels:
@@ -487,7 +491,13 @@ class LinesAbove(io.TextIOBase):
 
 def _markdown(text: str) -> Markdown:
     """Discord shows every line on one of its own."""
-    return Markdown(text.replace("\n", "  \n"))
+    return Markdown(_outside_code(text, lambda part: part.replace("\n", "  \n")))
+
+
+def _outside_code(text: str, edit: Callable[[str], str]) -> str:
+    """Edit what is not in a block of code, as Discord renders it."""
+    parts = CODE.split(text)
+    return "".join(part if index % 2 else edit(part) for index, part in enumerate(parts))
 
 
 def _labels(message: Json) -> list[str]:

@@ -1,8 +1,9 @@
 """Makes text of models, tools, files and people safe to print.
 
-`clean` removes what controls a terminal; `visible_line` and `visible_lines` remove nothing and name invisible
-characters, for a person who must read all of a text. `guard_streams` cleans all that is written to a terminal, also by
-log handlers and tracebacks. Only the terminal's `console.py` and `reader.py` bypass it, to style text that is clean.
+`clean` removes what controls a terminal; `visible_line`, `visible_lines` and `visible_block` remove nothing and name
+invisible characters, for a person who must read all of a text. `guard_streams` cleans all that is written to a
+terminal, also by log handlers and tracebacks. Only the terminal's `console.py` and `reader.py` bypass it, to style text
+that is clean.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _PRINTABLE_BUT_UNSEEN = frozenset(
 )  # Fillers, variation selectors and blank symbols, which Unicode counts as printable
 _MARKS = "⟨⟩⇥"  # the marks that this module writes; in a text they are named, so that no text can imitate them
 _BLANKS = re.compile(rf" {{{BLANKS_MAX + 1},}}| +$")
+_FENCES = re.compile(r"`{3,}")
 
 
 def clean(text: str) -> str:
@@ -50,13 +52,14 @@ def json_for_terminal(text: str) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def visible_line(text: str) -> str:
+def visible_line(text: str, *, kept: str = "") -> str:
+    """Return a line with everything visible, but for the characters in `kept`."""
     if not (text.isascii() and text.isprintable()):
-        text = "".join(map(_shown, text))
+        text = "".join([char if char in kept else _shown(char) for char in text])
     return _BLANKS.sub(lambda found: f"⟨{len(found[0]):,} blanks⟩", text)
 
 
-def visible_lines(text: str) -> list[str]:
+def visible_lines(text: str, *, kept: str = "") -> list[str]:
     """Return the lines of a text, with everything visible."""
     lines: list[str] = []
     empty = 0
@@ -65,9 +68,16 @@ def visible_lines(text: str) -> list[str]:
             empty += 1
             continue
         lines += _empty_lines(empty)
-        lines.append(visible_line(line))
+        lines.append(visible_line(line, kept=kept))
         empty = 0
     return [*lines, *_empty_lines(empty)]
+
+
+def visible_block(text: str) -> str:
+    """Return a block of Markdown's code in which nothing is rendered, and which no text ends. Parts of it may have been
+    made visible before: marks stay."""
+    lines = "\n".join(visible_lines(text, kept=_MARKS))
+    return f"```\n{_FENCES.sub(lambda found: f'⟨{len(found[0]):,} backticks⟩', lines)}\n```"
 
 
 def _empty_lines(count: int) -> list[str]:

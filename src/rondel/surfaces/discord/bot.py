@@ -28,10 +28,10 @@ from ...events import Digest
 from ...machine.conversation import Conversation
 from ...project.settings import DiscordSettings
 from ...prompt import Node, Prompt
-from ...values import Message, Options, user
+from ...values import Media, Message, Options, Text, user
 from .active import Active
 from .bridge import CommandBridge
-from .context import KEY, Gatherer, MessageContext, edited
+from .context import KEY, Gatherer, MessageContext, edited, message_id
 from .delivery import FAILED, Delivery
 from .gate import Chosen, Gate, Place, Speaker
 from .handover import as_heard, hear_again
@@ -635,3 +635,27 @@ class DiscordBot:
 
     async def _dm(self, person: discord.User | discord.Member) -> discord.DMChannel:
         return person.dm_channel or await person.create_dm()
+
+    # --- pictures -----------------------------------------------------------------------------------------------------
+
+    async def keep_picture(
+        self, interaction: discord.Interaction[Any], prompt: str, picture: Media, *, posted: int
+    ) -> None:
+        """Add a picture that a slash command asked for to the channel's conversation, in a turn that asks no model: its
+        last message is the reply. Whoever replies to the `posted` message continues the conversation."""
+        place, author = place_of(interaction), interaction.user
+        speaker = speaker_of(author)
+        chosen, person = await self.chosen(place, speaker), person_of(author, speaker, place)
+        id, agent = await self.conversation_id(place, chosen, author.id), self.modes.agent_of(chosen)
+        conversation = self.app.conversation(id, agent=agent)
+        words = f"Make a picture: {prompt}"
+        if not place.is_dm:
+            words = f"{tidy_name(author.display_name).replace(':', ' ')}: {words}"
+        where = {KEY: {"channel": place.channel, "message": interaction.id}}
+        seen = (picture,) if conversation.engine.facts.images else ()  # a model without eyes would refuse all of it
+        request = user(words, *seen, id=message_id(interaction.id), author=person.id, opaque=where)
+        made = Text(f"I made the picture {picture.name}{': it is above' if seen else ''}.")
+        reply = Message("assistant", (made,), id=message_id(posted), author=agent)
+        self.records.took_part(person.id, id)
+        self.records.answered(posted, id)
+        (await conversation.send(reply, person=person, scope=scope_of(place), before=(request,))).close()

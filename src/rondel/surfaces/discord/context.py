@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
@@ -100,15 +101,19 @@ class Gatherer:
     async def _around(self, most: int, chain: list[discord.Message], known: set[str]) -> list[discord.Message]:
         skipped = {self._message.id, *(above.id for above in chain)}
         found: list[discord.Message] = []
+        history: Any = self._message.channel.history(limit=most * 2, before=self._message)
         try:
-            async for message in self._message.channel.history(limit=most * 2, before=self._message):
-                is_own = message.author.id == self._bot
-                is_known = message.id in skipped or message_id(message.id) in known
-                if not (is_own or is_known) and (message.content.strip() or message.attachments):
-                    found.append(message)
+            async with aclosing(history):  # it makes each message when it is asked for it, and not all are needed
+                async for message in history:
+                    is_own = message.author.id == self._bot
+                    is_known = message.id in skipped or message_id(message.id) in known
+                    if not (is_own or is_known) and (message.content.strip() or message.attachments):
+                        found.append(message)
+                    if len(found) == most:
+                        break
         except discord.HTTPException as error:  # it may not read the history: then it does without
             log.info("the messages around cannot be read in channel %s: %s", self._message.channel.id, error)
-        return found[:most][::-1]
+        return found[::-1]
 
     # --- one message --------------------------------------------------------------------------------------------------
 
@@ -120,7 +125,7 @@ class Gatherer:
     async def _as_message(self, message: discord.Message) -> Message:
         words = self._words(message)
         if message.author.id == self._bot:
-            return Message("assistant", (Text(words),), id=message_id(message.id))
+            return await self._as_own(message, words)
         if message.guild is not None:
             words = f"{self._name(message)}: {words}"
         parts: list[Text | Media] = [Text(words)]
@@ -129,6 +134,16 @@ class Gatherer:
         where = {"channel": message.channel.id, "message": message.id}
         author = str(message.author.id)
         return Message("user", tuple(parts), id=message_id(message.id), author=author, opaque={KEY: where})
+
+    async def _as_own(self, message: discord.Message, words: str) -> Message:
+        """Return a message of the bot, with its pictures. No API takes these in what the model has said itself."""
+        pictures = [one for one in message.attachments[:10] if (one.content_type or "").startswith("image/")]
+        parts = [await self._attached(one, index) for index, one in enumerate(pictures)]
+        sees = any(isinstance(part, Media) for part in parts)
+        said = "\n".join(filter(None, ("(You sent this:)" if sees else "", words)))
+        if said or not parts:
+            parts.insert(0, Text(said))
+        return Message("user" if sees else "assistant", tuple(parts), id=message_id(message.id))
 
     def _name(self, message: discord.Message) -> str:
         return self._names.label(message.author.id, message.author.display_name).replace(":", " ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import logging
+from collections.abc import Sequence
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import discord
 
 from ...errors import RondelError
 from ...question import ALWAYS, NO, YES, Answer, Question
+from ...text.printable import visible_block
 from .cards import AMBER, CARD_CHARS_MAX, GREY, Control, card, text_of
 from .chunks import LIMIT, chunks, sentence_of
 from .fold import QuestionPiece
@@ -28,6 +30,7 @@ PREFIX = "rondel"
 ID_CHARS_MAX = 20
 NOT_HERE = -1  # instead of the id of a person who is not on Discord
 BUTTONS_MAX = 20
+MENU_OPTIONS_MAX, MENUS_MAX = 25, 4  # the fifth row is for "Answer…"
 LABEL_CHARS_MAX = 80
 ANSWER_CHARS_MAX = 4_000
 ANSWERED_CHARS_MAX = 70
@@ -84,7 +87,7 @@ class Questions:
         if action == "form":
             await interaction.response.send_modal(_form(question, key))
         elif action == "text":
-            await self._answer(interaction, opened, question, _typed(data))
+            await self._answer(interaction, opened, question, _meant(question, _typed(data)))
         elif action == "menu":
             await self._answer(interaction, opened, question, question.options[int(data["values"][0])])
         else:
@@ -150,7 +153,25 @@ def _person_id(person: str) -> int:
 
 def _text(question: Question, person: int, *, private: bool) -> str:
     to = f"<@{person}> " if person > 0 and not private else ""
-    return f"{to}**{'May I?' if question.kind == 'approve' else 'A question'}**\n{question.text}"
+    if question.kind == "approve":  # it quotes a call, and whoever allows that must see what it is
+        return f"{to}**May I?**\n{visible_block(question.text)}"
+    numbered = enumerate(question.options if _is_listed(question) else (), 1)
+    lines = [f"{number}. {' '.join(option.split())}" for number, option in numbered]
+    return "\n".join((f"{to}**A question**", question.text, *lines))
+
+
+def _is_listed(question: Question) -> bool:
+    """Whether there are more options than menus hold: then they are numbered, and the answer is typed."""
+    return len(question.options) > MENU_OPTIONS_MAX * MENUS_MAX
+
+
+def _meant(question: Question, typed: str) -> str:
+    """Return the option whose number was typed, or else what was typed."""
+    number = typed.strip().rstrip(".")
+    is_text = typed.strip().casefold() in map(str.casefold, question.options)
+    if not _is_listed(question) or is_text or not (number.isascii() and number.isdecimal()):
+        return typed
+    return dict(enumerate(question.options, 1)).get(int(number[:ID_CHARS_MAX]), typed)
 
 
 def _answered(answer: Answer) -> str:
@@ -166,20 +187,29 @@ def _answered(answer: Answer) -> str:
 
 def _controls(question: Question, key: str) -> list[Control]:
     options, controls = question.options, list[Control]()
-    if len(options) > BUTTONS_MAX:
-        menu: discord.ui.Select[Any] = discord.ui.Select(custom_id=f"{PREFIX}:menu:{key}", placeholder="Choose")
-        for index, option in enumerate(options[:25]):
-            menu.add_option(label=_label(option), value=str(index))
-        controls.append(menu)
+    if _is_listed(question):
+        pass
+    elif len(options) > BUTTONS_MAX:
+        controls += (_menu(options, start, key) for start in range(0, len(options), MENU_OPTIONS_MAX))
     else:
         for index, option in enumerate(options):
             style = discord.ButtonStyle.secondary
             if question.kind == "approve":
                 style = discord.ButtonStyle.danger if option == NO else discord.ButtonStyle.success
             controls.append(_button(LABELS.get(option, option), f"pick:{key}:{index}", style))
-    if question.free_text or not options:
+    if question.free_text or not controls:
         controls.append(_button("Answer…", f"form:{key}", discord.ButtonStyle.primary))
     return controls
+
+
+def _menu(options: Sequence[str], start: int, key: str) -> discord.ui.Select[Any]:
+    """Return a menu of the options from `start` on."""
+    end = min(start + MENU_OPTIONS_MAX, len(options))
+    shown = "Choose" if len(options) <= MENU_OPTIONS_MAX else f"Choose: {start + 1} to {end} of {len(options)}"
+    menu: discord.ui.Select[Any] = discord.ui.Select(custom_id=f"{PREFIX}:menu:{key}:{start}", placeholder=shown)
+    for index in range(start, end):
+        menu.add_option(label=_label(options[index]), value=str(index))
+    return menu
 
 
 def _button(label: str, id: str, style: discord.ButtonStyle) -> discord.ui.Button[Any]:

@@ -121,7 +121,8 @@ def _add_imagine(group: app_commands.Group, bot: DiscordBot) -> None:
             await _answer(interaction, sentence_of(error))
             return
         file = discord.File(io.BytesIO(picture.data), picture.name or "picture.png")
-        await interaction.followup.send(file=file, allowed_mentions=NOBODY)
+        posted = await interaction.followup.send(file=file, allowed_mentions=NOBODY, wait=True)
+        await bot.keep_picture(interaction, prompt, picture, posted=posted.id)
 
 
 def _add_stop(group: app_commands.Group, bot: DiscordBot) -> None:

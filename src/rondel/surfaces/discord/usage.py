@@ -17,6 +17,7 @@ from ...ledger.ledger import Ledger
 from .cards import card
 from .chart import draw_bars
 from .mentions import tidy_name
+from .outlet import NOBODY
 
 if TYPE_CHECKING:
     from .bot import DiscordBot
@@ -102,11 +103,13 @@ async def on_click(bot: DiscordBot, interaction: discord.Interaction[Any]) -> bo
     if not (words[3].lstrip("-").isdigit() and words[4].isdigit()):
         return False
     if interaction.guild is not None and not interaction.permissions.manage_guild:
-        await interaction.response.send_message("This needs the permission Manage Server.", ephemeral=True)
+        text = "This needs the permission Manage Server."
+        await interaction.response.send_message(text, ephemeral=True, allowed_mentions=NOBODY)
         return True
     page = UsagePage(bot, interaction.guild, interaction.user.id, cast(Window, words[1]), cast(By, words[2]))
     fields = await page.show(int(words[3]), int(words[4]))
-    await interaction.response.edit_message(attachments=[fields["file"]], view=fields["view"])
+    given: dict[str, Any] = {"attachments": [fields["file"]], "view": fields["view"]}
+    await interaction.response.edit_message(allowed_mentions=NOBODY, **given)
     return True
 
 

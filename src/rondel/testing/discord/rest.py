@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CONTENT_MAX, NONCE_MAX, CUSTOM_ID_MAX, LABEL_MAX = 2_000, 25, 100, 80
 EMBED_CHARS_MAX, V2_CHARS_MAX = 6_000, 4_000
+ROW, MENU = 1, 3  # types of components
+MENU_OPTIONS_MAX, ROW_BUTTONS_MAX, V2_PARTS_MAX = 25, 5, 40
 FILE_BYTES_MAX = 10 << 20
 
 
@@ -212,6 +214,8 @@ class Rest:
         self._check_parts({**message, **body}, where)
         self._world.pings.setdefault(int(message["id"]), set())
         changed = self._with_files(body, where, kept=message["attachments"])
+        if changed.get("flags") is not None:  # an edit makes a message a card, and no private one public
+            changed["flags"] |= message["flags"] & (EPHEMERAL | LOADING)
         message.update({key: value for key, value in changed.items() if key in _EDITABLE})
         message["content"] = message["content"] or ""
         message["edited_timestamp"] = now_text()
@@ -242,6 +246,8 @@ class Rest:
                 raise _invalid("content", "The 'content' and 'embeds' fields cannot be used with IS_COMPONENTS_V2.")
             if sum(len(part.get("content") or "") for part in _parts_in(components)) > V2_CHARS_MAX:
                 raise _invalid("components", f"Must be {V2_CHARS_MAX} or fewer in length.")
+            if len(_parts_in(components)) > V2_PARTS_MAX:
+                raise _invalid("components", f"Must be {V2_PARTS_MAX} or fewer in length.")
         elif len(components) > 5:
             raise _invalid("components", "Must be 5 or fewer in length.")
         if not (content or body.get("embeds") or components or body.get("_files") or body.get("attachments")):
@@ -413,6 +419,10 @@ def _check_components(components: list[Json]) -> None:
                 raise _invalid("custom_id", f"Must be between 1 and {CUSTOM_ID_MAX} in length.")
         if len(part.get("label") or "") > LABEL_MAX:
             raise _invalid("label", f"Must be {LABEL_MAX} or fewer in length.")
+        if part["type"] == MENU and not 1 <= len(part.get("options") or ()) <= MENU_OPTIONS_MAX:
+            raise _invalid("options", f"Must be between 1 and {MENU_OPTIONS_MAX} in length.")
+        if part["type"] == ROW and len(part.get("components") or ()) > ROW_BUTTONS_MAX:
+            raise _invalid("components", f"Must be between 1 and {ROW_BUTTONS_MAX} in length.")
     if len(set(ids)) < len(ids):
         raise _invalid("components", "Component custom id cannot be duplicated")
 

@@ -175,8 +175,10 @@ class LoopbackDiscord:
                 return web.Response(status=204, headers=_texts(headers))
             return _json(answer, 200, headers)
         except Refused as refused:
+            if not refused.status and request.transport is not None:
+                request.transport.abort()
             if refused.status != 429:
-                return _json(refused.body, refused.status, headers)
+                return _json(refused.body, refused.status or 500, headers)
             self.limited += 1
             wait_s = headers["X-RateLimit-Reset-After"] if not allowed else LIMITED_S
             body = refused.body | {"retry_after": wait_s, "global": False}
@@ -196,7 +198,8 @@ class LoopbackDiscord:
         return await handler(body, dict(request.query), **given)
 
     def fail(self, method: str, path: str, status: int, code: int = 0, message: str = "", *, times: int = 1) -> None:
-        """Refuse the next requests whose path contains `path`. With 429, they may be sent again in a moment."""
+        """Refuse the next requests whose path contains `path`. With 429, they may be sent again in a moment; with 0,
+        the connection is dropped."""
         self._failures += [(method, path, Refused(status, code, message or "Failed"))] * times
 
     async def step(self, name: str) -> None:
@@ -247,8 +250,9 @@ class LoopbackDiscord:
     def person(self, name: str, display: str = "", *, bot: bool = False) -> User:
         return self.world.user(name, display, bot=bot)
 
-    def guild(self, name: str, owner: User, *members: User) -> Guild:
+    def guild(self, name: str, owner: User, *members: User, large: bool = False) -> Guild:
         guild = self.world.guild(name, owner)
+        guild.is_large = large
         guild.members |= {member.id: Member(member) for member in members}
         return guild
 

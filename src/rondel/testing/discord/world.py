@@ -181,6 +181,8 @@ class Channel:
 
 @dataclass(eq=False)
 class Guild:
+    """A server. Of a large one, a bot learns members only if it asks for them."""
+
     id: int
     name: str
     owner: User
@@ -188,6 +190,7 @@ class Guild:
     members: dict[int, Member] = field(default_factory=dict[int, Member])
     channels: list[Channel] = field(default_factory=list[Channel])
     has_bot: bool = True
+    is_large: bool = False
 
     @property
     def everyone(self) -> Role:
@@ -212,12 +215,12 @@ class Guild:
             "name": self.name,
             "owner_id": str(self.owner.id),
             "roles": [role.payload for role in self.roles],
-            "members": [member.payload for member in self.members.values()],
+            "members": [member.payload for member in self.members.values() if member.user.bot or not self.is_large],
             "member_count": len(self.members),
             "channels": [channel.payload for channel in self.channels if not channel.is_thread],
             "threads": [channel.payload for channel in self.channels if channel.is_thread],
             "joined_at": now_text(),
-            "large": False,
+            "large": self.is_large,
             "unavailable": False,
             "emojis": [],
             "stickers": [],
