@@ -256,7 +256,7 @@ async def test_a_call_whose_input_does_not_fit_into_what_is_left_is_refused(benc
         )
         assert caught.value.retry_after_s == 12 * 3600.0
         first = await ledger.reserve(X, tokens=lambda: (600, 4_096))
-        with pytest.raises(TokenLimitError, match="is taken up by calls that are under way"):
+        with pytest.raises(TokenLimitError, match="is used up by calls in progress"):
             await ledger.reserve(X, tokens=few)
         ledger.void(first)
         ledger.void(await ledger.reserve(X, tokens=few))
@@ -322,7 +322,7 @@ async def test_what_is_reserved_counts_until_it_is_settled_or_voided(bench: Benc
         with pytest.raises(TokenLimitError) as caught:
             await ledger.reserve(X, tokens=few)
         assert str(caught.value) == (
-            "The day token limit of 100 for model X is taken up by calls that are under way; try again in a moment."
+            "The day token limit of 100 for model X is used up by calls in progress; try again in a moment."
         )
         assert caught.value.retry_after_s == 1.0
         ledger.void(first)
