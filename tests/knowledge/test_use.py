@@ -153,7 +153,7 @@ def test_the_library_searches_the_same_bases(tmp_path: Path) -> None:
 def test_an_app_without_knowledge_says_so(tmp_path: Path) -> None:
     agent, engine = scripted(call("search_knowledge", query="x"), "Sorry.", tools=[search_knowledge])
     play(turn_after("hi"), agent)
-    assert "there is no knowledge base; make a folder documents/" in read_by(engine)
+    assert "there is no knowledge base; create a folder documents/" in read_by(engine)
 
 
 def test_the_plugin_lends_the_tool_for_some_bases_only(tmp_path: Path) -> None:

@@ -174,11 +174,11 @@ async def test_a_price_that_nobody_knows_is_unknown_and_not_nothing(bench: Bench
     ("fields", "sentence"),
     [
         ({"scope": {"modle": "X"}, "tokens": 1}, "a limit's scope has no 'modle'; did you mean 'model'?"),
-        ({"window": "dya", "tokens": 1}, "a limit's window is not 'dya'; did you mean 'day'?"),
-        ({"mode": "blok", "tokens": 1}, "a limit's mode is not 'blok'; did you mean 'block'?"),
+        ({"window": "dya", "tokens": 1}, "a limit's window cannot be 'dya'; did you mean 'day'?"),
+        ({"mode": "blok", "tokens": 1}, "a limit's mode cannot be 'blok'; did you mean 'block'?"),
         ({}, "a limit needs `tokens`, `money` (in dollars), or both"),
-        ({"tokens": -1}, "a limit's tokens is -1; it is 0 or more"),
-        ({"money": float("nan")}, "a limit's money is nan; it is 0 or more"),
+        ({"tokens": -1}, "a limit's tokens is -1; it must be 0 or more"),
+        ({"money": float("nan")}, "a limit's money is nan; it must be 0 or more"),
     ],
 )
 def test_a_wrong_rule_is_told_with_the_nearest_word(fields: dict[str, object], sentence: str):
