@@ -129,7 +129,7 @@ def test_jobs_of_all_conversations_are_listed_with_their_status(place: Place):
     assert (job["id"], job["status"], job["summary"]) == (id, "done", "all about tea")
     assert "all about tea" in place.rondel("jobs", "show", id[-6:]).out
     assert json.loads(place.rondel("jobs", "show", id, "--json").out)["id"] == id
-    assert place.rondel("jobs", "cancel", id).err == f"{id} is already over: done.\n"
+    assert place.rondel("jobs", "cancel", id).err == f"{id} has already ended: done.\n"
 
 
 def test_a_job_whose_process_is_gone_is_not_called_running_for_long(place: Place):
