@@ -68,8 +68,8 @@ class Plugin:
     """The tools that it offers. They are read when `lifespan` has begun, so it may set them there."""
     commands: Sequence[Command] = ()
     looks_for: Sequence[bytes] = ()
-    """Texts, one of which a gateway request must contain outside its tools for this plugin to apply. The gateway relays
-    a request without parsing it if no plugin can apply; an empty sequence applies to every request."""
+    """This plugin applies only to gateway requests that contain one of these texts outside their tools. The gateway
+    relays a request without parsing it if no plugin can apply; an empty sequence applies to every request."""
     moves_prefix: bool = False
     """Whether what it adds before the end of a prompt changes from round to round. A provider's prompt cache, which
     needs a common prefix, then helps less."""

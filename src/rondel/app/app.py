@@ -281,7 +281,7 @@ async def ask(
     async with App(agent, engine=engine, store=store) as app:
         result = await app.conversation(conversation).ask(content, check=check)
     if check and store is None and result.outcome is Outcome.WAITING:
-        raise TurnFailed(f"{result.error}; nobody can answer here: use `App.conversation`, or give a store", result)
+        raise TurnFailed(f"{result.error}; no one can answer here: use `App.conversation`, or pass a store", result)
     return result
 
 

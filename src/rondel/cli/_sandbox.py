@@ -243,7 +243,7 @@ class Sandbox:
 
     def _become(self, name: str) -> None:
         if name not in self._people:
-            raise LookupError(f"there is nobody called {name!r}; there are {', '.join(self._people)}")
+            raise LookupError(f"there is no person {name!r}; there are {', '.join(self._people)}")
         self._me = self._people[name]
         if self._here.guild is None:
             self._here = self._discord.dm(self._me)

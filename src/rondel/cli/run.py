@@ -269,7 +269,7 @@ async def _wait_for_jobs(opened: Opened, view: TurnView, *, as_json: bool) -> in
     sys.stdout.flush()
     if names := ", ".join(job.name for job in jobs if not job.is_over):
         tell(f"rondel: waiting for background jobs: {names}; Ctrl-C leaves them pending")
-    await app.drain()  # when a job is over, the turn that follows it may still be running
+    await app.drain()  # when a job has ended, the turn that follows it may still be running
     transcript, follows, code = Transcript(), False, 0
     for entry in await conversation.entries():
         transcript.apply(entry.event)

@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
-        if answer is None:  # nobody asked for it: it must not be mistaken for the next answer
+        if answer is None:  # not requested: it must not be mistaken for the next answer
             return self.abort()
         size = len(data)
         self.head_size += size

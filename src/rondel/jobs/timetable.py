@@ -147,7 +147,7 @@ class Timetable:
 
     async def _arm(self, scheduled: Scheduled) -> None:
         # Submit the job first: a crash must not leave a schedule that is listed and never runs. A job that runs before
-        # the schedule is stored finds none and ends, so it is submitted once more afterwards.
+        # the schedule is stored finds none and ends, so it is submitted again afterwards.
         job = Job(_job_id(scheduled), "schedule", scheduled.id, at=scheduled.next_at)
         await self._services.runtime.submit(job)
         for key in _group_keys(scheduled):

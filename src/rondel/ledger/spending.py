@@ -68,7 +68,7 @@ def breaches_of(rule: Rule, account: Account, spent: Balance) -> list[Breach]:
 
 
 def under_way(rule: Rule, spent: Balance, needed: Needed | None = None) -> bool:
-    """Whether only calls in progress use up the limit, so that there may be room again in a moment."""
+    """Return whether only calls in progress use up the limit, so that there may be room again in a moment."""
     tokens, nanousd, over = left(rule, Balance(spent.tokens, spent.cost_nanousd))
     return not over and fits(tokens, nanousd, needed)
 

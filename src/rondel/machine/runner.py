@@ -391,7 +391,7 @@ def _not_open(question: str, closed_by: str | None) -> str:
     """Return why a question cannot be answered."""
     whys = {
         None: "it was never asked here",
-        "deadline": "nobody answered in time",
+        "deadline": "no answer came in time",
         "stop": "its turn was stopped",
         "": "it was answered already",
     }

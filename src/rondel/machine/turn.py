@@ -183,7 +183,7 @@ class Turn:
         return "\n".join(reversed(lines))
 
     async def root(self) -> Journal:
-        """The journal of the conversation that people see: this turn's own, or that of the topmost turn.
+        """Return the journal of the conversation that people see: this turn's own, or that of the topmost turn.
 
         A gateway caller keeps its conversation itself; what outlasts one request is stored for its session.
         """

@@ -18,7 +18,7 @@ _BLOCK = frozenset(
 _MARKUP = re.compile("<[a-zA-Z/!?]")
 _NO_COMMENT, _COMMENT_END = re.compile("-?>"), re.compile("--!?>")
 _LONG_NUMBER = re.compile("&#(?:[0-9]{4000,}+|0*+[1-9][0-9]{19,}+);?")
-"""No character has such a number, and Python refuses to read one of 4,300 digits."""
+"""No character has a number this large, and Python refuses to read one of 4,300 digits."""
 
 PIECE_CHARS = 1 << 16
 TAG_CHARS_MAX = 1 << 18
