@@ -1,6 +1,6 @@
 """Rondel: agents that talk, work and call each other.
 
-Importing this reads no file and no environment and starts nothing; what is heavy is loaded when it is first used.
+Importing this reads no file and no environment and starts nothing; heavy modules are loaded when they are first used.
 `__init__.pyi` has the same names for type checkers, and docs/reference/python.md describes them.
 """
 

@@ -31,7 +31,7 @@ ToolLike: TypeAlias = "Tool | Agent | Callable[..., Any] | str"
 
 
 class Fact(Value, frozen=True):
-    """A value that an agent learns when it runs; other agents read it as `agent.fact`."""
+    """A value that an agent learns while it runs; other agents read it as `agent.fact`."""
 
     description: str = ""
     type: str = "string"
@@ -77,7 +77,7 @@ class Agent(msgspec.Struct, frozen=True):
     background: Sequence[str] | Mapping[str, JobMode] = ()
     """Which of its tools run in the background; a mapping says how each reports, `background` or `inline`."""
     schedules: Sequence[Schedule] = ()
-    """When a message is sent to it without a person, in a conversation of its own."""
+    """When it receives a message without a person, in a conversation of its own."""
 
     def __post_init__(self) -> None:
         if not AGENT_NAME.fullmatch(self.name):
@@ -93,7 +93,7 @@ class Agent(msgspec.Struct, frozen=True):
                 plugin.check(self)
 
     def _check_words(self) -> None:
-        """Check that there is one kind of answer, and that directives are well formed."""
+        """Check that there is exactly one kind of answer, and that directives are well formed."""
         kinds = {"prompt": self.prompt, "template": self.template, "alias": self.alias, "function": self.function}
         given = [kind for kind, value in kinds.items() if value]
         if len(given) > 1:
@@ -144,7 +144,7 @@ class Agent(msgspec.Struct, frozen=True):
             schema=schema_of(fields),
             validate=validator(self.name, fields),
             timeout_s=0,
-            idempotent=True,  # its own transcript says how far it came, so running it again resumes it
+            idempotent=True,  # its own transcript shows its progress, so running it again resumes it
             tags=("agent",),
             origin=f"agent:{self.name}",
             background=job_mode(background),

@@ -54,7 +54,7 @@ class Scope(Value, frozen=True):
 
     @property
     def chars(self) -> int:
-        """How many characters its values have."""
+        """The number of characters of its values."""
         return len(self._joined) + sum(map(len, self.roles))
 
     @property
@@ -74,7 +74,7 @@ class Scope(Value, frozen=True):
         """Return this scope with texts that can be stored: short, and without control characters."""
         if not self.roles:
             joined = self._joined
-            if len(joined) <= TEXT_CHARS_MAX and joined.isascii() and joined.isprintable():  # as nearly all are
+            if len(joined) <= TEXT_CHARS_MAX and joined.isascii() and joined.isprintable():  # the usual case
                 return self
         roles = tuple(dict.fromkeys(cleaned for role in self.roles if (cleaned := clean(role))))
         values = (roles if field == "roles" else clean(getattr(self, field)) for field in self.__struct_fields__)
@@ -85,7 +85,7 @@ _UNKNOWN = Scope()
 
 
 class ImageUsage(Value, frozen=True):
-    """What a call used besides its tokens: how many pictures it made, and how many tokens of its input are pictures.
+    """What a call used in addition to its tokens: the pictures that it made, and the tokens of pictures in its input.
     Both may have prices of their own."""
 
     made: int

@@ -45,14 +45,14 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Closes(Protocol):
-    """An engine that holds something open, such as connections or a process. The app closes it when it ends."""
+    """An engine that keeps something open, such as connections or a process. The app closes the engine when it ends."""
 
     async def aclose(self) -> None: ...
 
 
 @runtime_checkable
 class Relays(Protocol):
-    """An engine that can also send a caller's request as it is, and pass the answer on as bytes."""
+    """An engine that can also send a caller's request unchanged, and pass the answer on as bytes."""
 
     @property
     def dialect(self) -> str:
@@ -68,7 +68,7 @@ class Relays(Protocol):
 
 @runtime_checkable
 class WithoutModel(Protocol):
-    """An engine that calls no model, so that nothing is charged for it, not even an estimate."""
+    """An engine that calls no model, so nothing is charged for it, not even an estimate."""
 
     without_model: bool
 
@@ -112,7 +112,7 @@ class Wrapper:
 
 
 class UnavailableEngine:
-    """Takes the place of an engine that could not be made or is not needed; raises the reason when it is called."""
+    """Replaces an engine that could not be created or is not needed, and raises the reason when it is called."""
 
     def __init__(self, name: str, reason: str, facts: ModelFacts | None = None) -> None:
         self.name, self.reason, self.facts = name, reason, facts or ModelFacts()
@@ -125,7 +125,7 @@ class UnavailableEngine:
 class EngineInfo:
     """What an app shows of an engine: its name, facts and dialect, but no way to call it.
 
-    So no call can miss the ledger: `Ledger.charge` returns the engine behind it, with every call charged.
+    So no call can bypass the ledger: `Ledger.charge` returns the engine behind it, with every call charged.
     """
 
     def __init__(self, name: str, facts: ModelFacts, dialect: str = "", engine: Engine | None = None) -> None:
@@ -141,7 +141,7 @@ class EngineInfo:
 
 
 def uncharged(info: EngineInfo) -> Engine:
-    """Return the engine behind an info. Only for code that charges its calls, or closes it."""
+    """Return the engine behind an info. Only for code that charges its calls or closes it."""
     engine = info._engine  # pyright: ignore[reportPrivateUsage]
     assert engine is not None, f"{info.name} is only known by its facts"
     return engine
@@ -153,8 +153,8 @@ def uncharged(info: EngineInfo) -> Engine:
 class Relayed(Protocol):
     """An answer that is passed on as bytes, to a caller that speaks the engine's own dialect.
 
-    `relay` returns it when the first token has arrived (or the whole body, if the answer does not stream): until then
-    another attempt, or another engine, can still answer. It must be closed, however far it was read.
+    `relay` returns it when the first token has arrived (or the whole body, if the answer does not stream): until then,
+    another attempt or another engine can still answer. It must be closed, even if it was not read to its end.
     """
 
     @property
@@ -189,7 +189,7 @@ class Relayed(Protocol):
     """The engine that answered, if it is not the one that was asked."""
 
     lost: tuple[str, ...]
-    """The engines of attempts before this answer that failed after they may have reached a model, one name for each."""
+    """The engines of earlier attempts that failed after they may have reached a model, one name per attempt."""
 
     async def read(self) -> bytes:
         """Return the next whole events as soon as there are any; b"" at the end. Raises an EngineError if the upstream
@@ -197,8 +197,8 @@ class Relayed(Protocol):
         ...
 
     def fail(self, error: EngineError) -> bytes:
-        """Return the event that ends the caller's stream with an error, in its own dialect and numbering: for when
-        `read` raised. b"" if the answer has ended already."""
+        """Return the event that ends the caller's stream with an error, in its own dialect and numbering, after `read`
+        has raised. b"" if the answer has already ended."""
         ...
 
     def close(self) -> None:

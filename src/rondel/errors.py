@@ -2,24 +2,24 @@
 
     RondelError
     ├── ConfigError            a file that a person wrote is wrong: which, on which line, and the nearest right word
-    │   └── NotTrusted             a project's folder that the user has not trusted would have to be executed
+    │   └── NotTrusted             code of a project that the user has not trusted would have to run
     ├── EngineError            a model could not be asked, or answered nonsense
     │   ├── EngineUnreachable      no connection, or it broke
     │   ├── EngineTimeout          connected, but silent for too long
-    │   ├── EngineDenied           401, 402, 403: a missing or wrong key, or an account that may not
+    │   ├── EngineDenied           401, 402, 403: a missing or wrong key, or an account without permission
     │   ├── EngineOverloaded       429, 5xx: no capacity, or a fault of its own; try later (retry_after_s when it
     │   │                          said so)
     │   ├── PromptRejected         4xx: this prompt will never be accepted
     │   ├── EngineGarbled          an answer that is not what its protocol says
     │   └── ReplyTooLong           an answer that did not end within a limit. Also a LimitReached: it ends the turn
     ├── ToolError              raised by a tool to tell the model what it could do better
-    ├── AgentFailed            an agent that works for another one failed: its turn cannot go on
+    ├── AgentFailed            an agent that works for another one failed: its turn cannot continue
     │   └── InputError             what it was given is not what it takes: which inputs are missing or wrong
     ├── TurnFailed             a turn failed, or a limit ended it; it has the result
     ├── PluginError            a plugin broke its contract, with its name and the hook
     ├── LimitReached           a limit with a name was reached
     │   └── TokenLimitError        of the ledger: so many tokens, or so much money. Also an EngineOverloaded: a gateway
-    │                              tells it as 429, and when to come back
+    │                              answers 429, and says when to come back
     ├── QuestionError          an answer to a question that is closed, expired, unknown or somebody else's
     └── StoreError             the journal could not be read or written
         ├── StoreConflict          another worker appended first: this one is fenced
@@ -45,7 +45,7 @@ without."""
 
 
 class RondelError(Exception):
-    """The root of everything that Rondel raises on purpose."""
+    """The base of all errors that Rondel raises on purpose."""
 
 
 class ConfigError(RondelError):
@@ -58,7 +58,8 @@ class ConfigError(RondelError):
 
 
 class NotTrusted(ConfigError):
-    """Something of a project would have to be executed, or sent where it says, and its folder is not trusted."""
+    """A project's code would have to run, or data be sent to an address that the project names, but its folder is not
+    trusted."""
 
 
 class EngineError(RondelError):
@@ -66,14 +67,14 @@ class EngineError(RondelError):
 
     retryable = False
     status = 0
-    """The HTTP status of the provider's answer, where it gave one."""
+    """The HTTP status of the provider's answer, if there was one."""
     body = b""
-    """That answer as it came, for callers of the same dialect: a JSON object, or nothing where it was something else or
-    is none of their business, as the refusal of a key that is not theirs."""
+    """That answer, unchanged, for callers of the same dialect: a JSON object, or empty if it was anything else or does
+    not concern them, such as the refusal of a key that is not theirs."""
     may_have_spent = False
     """The request may have reached the model before this happened, so the provider may charge for it."""
     lost: tuple[str, ...] = ()
-    """The engines of attempts before this one that failed after they may have reached a model, one name for each."""
+    """The engines of earlier attempts that failed after they may have reached a model, one name per attempt."""
 
     def __init__(
         self, message: str, *, provider: str = "", model: str = "", code: str = "", retry_after_s: float | None = None
@@ -82,7 +83,7 @@ class EngineError(RondelError):
         super().__init__(message)
 
     def attempts_of(self, engine: str) -> tuple[str, ...]:
-        """Return the engines of all attempts that may have spent something, if this one was made by `engine`."""
+        """Return the engines of all attempts that may have spent something. `engine` made this one."""
         return (*self.lost, engine) if self.may_have_spent else self.lost
 
 
@@ -133,7 +134,7 @@ class AgentFailed(RondelError):
 
 
 class InputError(AgentFailed):
-    """An agent cannot run on what it was given. Its message is the whole sentence."""
+    """An agent cannot run with the given inputs. Its message is the whole sentence."""
 
     def __init__(self, agent: str, message: str) -> None:
         self.agent = agent
@@ -157,7 +158,7 @@ class PluginError(RondelError):
 
 
 class LimitReached(RondelError):
-    """A limit was reached. `name` is the setting that holds it, such as `limits.rounds`."""
+    """A limit was reached. `name` is its setting, such as `limits.rounds`."""
 
     def __init__(self, name: str, message: str) -> None:
         self.name = name
@@ -166,7 +167,7 @@ class LimitReached(RondelError):
 
 class TokenLimitError(LimitReached, EngineOverloaded):
     """A limit of the ledger. `window` is `day`, `week`, `month` or `lifetime`, `window_key` is which one, `rule` is the
-    limit that was reached, `kind` what the call was for; its text is a sentence for people."""
+    limit that was reached, `kind` what the call was for; the message is a sentence for people."""
 
     retryable = False
     status = 429
@@ -188,7 +189,7 @@ class TokenLimitError(LimitReached, EngineOverloaded):
 
 
 class ReplyTooLong(LimitReached, EngineError):
-    """An answer that did not end within a limit. `name` is the setting that holds it; what was said so far counts."""
+    """An answer did not end within a limit. `name` is its setting; the text so far counts."""
 
     may_have_spent = True
 
@@ -226,13 +227,13 @@ class StoreFull(StoreError):
 
 
 def near_word(word: str, known: Iterable[str], cutoff: float = NEAR) -> str:
-    """Return the known word that this one was probably meant to be; empty if none is near enough."""
+    """Return the known word that was probably meant; empty if none is similar enough."""
     from difflib import get_close_matches
 
-    bare = {name.lstrip("/-"): name for name in known}  # a common prefix would make everything look near
+    bare = {name.lstrip("/-"): name for name in known}  # a common prefix would make all words look similar
     typed = word.lstrip("/-")
-    alike = [name for name in bare if name[:1].casefold() == typed[:1].casefold()]  # typos seldom come first
-    swapped = [name for name in alike if sorted(name) == sorted(typed)]  # short words are unlike in the ratio then
+    alike = [name for name in bare if name[:1].casefold() == typed[:1].casefold()]  # the first letter is rarely wrong
+    swapped = [name for name in alike if sorted(name) == sorted(typed)]  # short words have a low ratio then
     close = (
         swapped
         or get_close_matches(typed, alike, n=1, cutoff=cutoff)
@@ -242,13 +243,13 @@ def near_word(word: str, known: Iterable[str], cutoff: float = NEAR) -> str:
 
 
 def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
-    """`; did you mean 'x'?` for the nearest known word, or a list of what is known, or nothing."""
+    """Return `; did you mean 'x'?` for the nearest known word, or a list of what is known, or nothing."""
     if near := near_word(word, known):
         return f"; did you mean {near!r}?"
     return f"; available: {', '.join(sorted(set(known)))}" if known else ""
 
 
 def cut(value: object) -> str:
-    """A value for an error message: short."""
+    """Return a value for an error message, shortened."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

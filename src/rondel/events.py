@@ -1,4 +1,4 @@
-"""Everything that happens, in past participles: what the journal stores and what watchers see.
+"""Everything that happens, named in past participles: what the journal stores and what watchers see.
 
 The durable events are the journal's entries. The deltas of values.py are events, too: watchers see them as they stream,
 and only the finished round is stored. Knows no store and no surface.
@@ -46,20 +46,20 @@ class TurnStarted(Value, frozen=True, tag="turn_started"):
     path: tuple[str, ...] = ()
     """The agents above this one, outermost first."""
     scope: Scope = Scope()
-    """What its surface knows of who and where; what is spent is charged to it."""
+    """What its surface knows about who and where; costs are charged to it."""
     person: Person = Person("")
     """Who started it."""
 
 
 class MessageAdded(Value, frozen=True, tag="message_added"):
-    """A message that is not a reply: of a person or a plugin, a digest, or the text of an error."""
+    """A message that is not a reply: from a person or a plugin, a digest, or the text of an error."""
 
     message: Message
 
 
 class HistoryGiven(Value, frozen=True, tag="history_given"):
     """A conversation so far that comes from elsewhere, such as a gateway caller's: these messages come before all
-    others. Unless it is not `owed`, a reply to them is."""
+    others. `owed` says whether they ask for a reply."""
 
     messages: tuple[Message, ...]
     owed: bool = True
@@ -68,8 +68,8 @@ class HistoryGiven(Value, frozen=True, tag="history_given"):
 
 
 class MessageQueued(Value, frozen=True, tag="message_queued"):
-    """A message came while a turn was running; it is taken between rounds. A `quiet` one asks for no reply by itself:
-    it waits for the next round."""
+    """A message arrived while a turn was running; it is taken between rounds. A `quiet` one asks for no reply by itself
+    and waits for the next round."""
 
     message: Message
     quiet: bool = False
@@ -84,8 +84,8 @@ class InboxTaken(Value, frozen=True, tag="inbox_taken"):
 class RoundFinished(Value, frozen=True, tag="round_finished"):
     """An engine answered.
 
-    `next` is where control goes: `human`, `self`, `agent:<id>`, `message` when a message that follows owes a reply, or
-    `again` when this reply was thrown away. `ran` is False if the prompt was blank and no model was asked. A round
+    `next` is where control goes: `human`, `self`, `agent:<id>`, `message` if a message that follows owes a reply, or
+    `again` if this reply was discarded. `ran` is False if the prompt was blank and no model was asked. A round
     `without_model` ran a directive or filled in a text.
     """
 
@@ -103,7 +103,7 @@ class RoundFinished(Value, frozen=True, tag="round_finished"):
     played_ms: int | None = None
     """How much of its audio was heard before it was stopped."""
     notices: tuple[str, ...] = ()
-    """What was said to people who waited for it, such as why another engine was asked."""
+    """Notices for people who waited, such as why another engine was asked."""
     answered_by: str = ""
     """The engine that answered, if it is not `engine`, which was asked."""
 
@@ -172,7 +172,7 @@ class EngineChanged(Value, frozen=True, tag="engine_changed"):
 
 
 class SettingChanged(Value, frozen=True, tag="setting_changed"):
-    """The turns of this conversation use another value from now on; None for the agent's own. `key` is
+    """The turns of this conversation use another value from now on; None means the agent's own. `key` is
     `options.<name>`, `prompt.<node>` or `plugins.<name>.<parameter>`."""
 
     key: str
@@ -288,7 +288,7 @@ class PluginFailed(Value, frozen=True, tag="plugin_failed"):
 
 
 class Warned(Value, frozen=True, tag="warned"):
-    """Something does not work as its author meant; the turn continues without it."""
+    """Something does not work as its author intended; the turn continues without it."""
 
     plugin: str
     message: str
@@ -377,7 +377,7 @@ class JobChanged(Value, frozen=True, tag="job_changed"):
 
 
 class CallProgressed(Value, frozen=True, tag="call_progressed"):
-    """A tool reports how far it is."""
+    """A tool reports its progress."""
 
     call_id: str
     text: str

@@ -26,8 +26,8 @@ class Limits(Value, frozen=True):
     agent_levels: int = 6
     """How deep agents may work for agents."""
     repeated_calls: int = 5
-    """Times that a model may repeat a call with the same arguments and result while nothing else happens; it is warned
-    from the last but two on. 0 means no limit."""
+    """How often a model may repeat a call with the same arguments and result while nothing else happens; it is warned
+    two repetitions before the limit. 0 means no limit."""
     auto_replies: int = 5
     """Messages that plugins write for the user, per message of a person."""
     continuations: int = 3

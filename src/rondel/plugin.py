@@ -68,17 +68,18 @@ class Plugin:
     """The tools that it offers. They are read when `lifespan` has begun, so it may set them there."""
     commands: Sequence[Command] = ()
     looks_for: Sequence[bytes] = ()
-    """Texts, one of which a gateway request must contain outside its tools for this plugin to apply. The gateway relays
-    a request without parsing it if no plugin can apply; an empty sequence applies to every request."""
+    """This plugin applies only to gateway requests that contain one of these texts outside their tools. The gateway
+    relays a request without parsing it if no plugin can apply; an empty sequence applies to every request."""
     moves_prefix: bool = False
-    """What this plugin adds before the end of a prompt changes from round to round, so a provider's prompt cache, which
-    needs a common prefix, helps less."""
+    """Whether what it adds before the end of a prompt changes from round to round. A provider's prompt cache, which
+    needs a common prefix, then helps less."""
     holds_stream: bool | None = None
-    """Whether nothing streams until `on_reply` has returned, so that what is shown is what is kept. None means True for
-    a plugin with an `on_reply`. Set it to False if `on_reply` only reads the text, or only sets `reply.next`."""
+    """Whether nothing streams until `on_reply` has returned, so that people see exactly the reply that is stored. None
+    means True for a plugin with an `on_reply`. Set it to False if `on_reply` only reads the text, or only sets
+    `reply.next`."""
 
     made_with: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-    """The arguments of the constructor, with which a conversation that overrides a parameter makes its own plugin."""
+    """The arguments of the constructor. A conversation that overrides a parameter uses them to make its own plugin."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -95,7 +96,7 @@ class Plugin:
         """Raise RondelError if this plugin's settings cannot work with this agent; called when the agent is made."""
 
     def applies(self, turn: Turn) -> bool:
-        """Return whether this plugin takes part in this turn. It cannot be async."""
+        """Return whether this plugin takes part in this turn. Cannot be async."""
         return True
 
     @contextlib.asynccontextmanager
@@ -156,7 +157,7 @@ def _check_kinds(cls: type[Plugin]) -> None:
         )
 
 
-JUDGED_TIMES_MAX = 4  # how often required plugins are asked again about a call that they change themselves
+JUDGED_TIMES_MAX = 4  # how often required plugins are asked again about a call that they keep changing
 SHOWN_ALREADY = "it changed a text that was already shown, so the change is dropped; remove `holds_stream = False`"
 EDITING = ("on_prompt", "on_reply", "on_tool_call", "on_tool_result")
 HOOKS = ("on_turn_start", *EDITING, "on_turn_end", "on_event")
@@ -226,12 +227,12 @@ class Chain:
 
     async def call(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult | Hold:
         """Ask the plugins about a call. If it changes after a required plugin has seen it, that plugin is asked again:
-        what runs is what was let through, whatever the order of the list."""
+        only a call that it allowed runs, whatever the order of the list."""
         guards: list[tuple[Plugin, Callable[..., Any]]] = []
         for plugin, hook in self._hooks["on_tool_call"]:
             before = _frozen(call) if guards else b""
             verdict = await self._edit(turn, plugin, "on_tool_call", call, hook, call)
-            # A plugin may have changed the arguments in place: the object is the same, and its bytes are not.
+            # A plugin may have changed the arguments in place: then the object is the same, but its bytes differ.
             if guards and isinstance(verdict, ToolCall) and (verdict is not call or _frozen(verdict) != before):
                 verdict = await self._judge_again(turn, guards, verdict)
             if not isinstance(verdict, ToolCall):
@@ -255,7 +256,7 @@ class Chain:
                 return call
         from .tool import error_of
 
-        return error_of(call, "not run: the plugins that decide about this call do not stop changing it")
+        return error_of(call, "not run: the plugins that decide about this call keep changing it")
 
     async def result(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
         for plugin, hook in reversed(self._hooks["on_tool_result"]):
@@ -271,7 +272,7 @@ class Chain:
             await self._tell(turn, plugin, "on_turn_end", hook, outcome)
 
     def watch(self, turn: Turn, event: Event) -> None:
-        """Show an event to the plugins. What an async hook returned waits for `finish_watching`."""
+        """Show an event to the plugins. `finish_watching` awaits what async hooks returned."""
         for plugin, hook in self._hooks["on_event"]:
             try:
                 if is_awaitable(returned := hook(turn, event)):
@@ -291,11 +292,11 @@ class Chain:
     async def _edit(
         self, turn: Turn, plugin: Plugin, name: str, value: Any, hook: Callable[..., Any], *given: Any
     ) -> Any:
-        """Return what a hook makes of a value, or the value itself if the hook fails."""
+        """Return a value as edited by a hook, or unchanged if the hook fails."""
         try:
             result = await hook(turn, *given)
             if result is None:
-                raise TypeError("returned None; return the value, edited or as it was")
+                raise TypeError("returned None; return the value, edited or unchanged")
             return result
         except Exception as error:
             await report(turn, plugin, name, error)
@@ -340,7 +341,7 @@ def _report_watching(turn: Turn, plugin: Plugin, event: Event, error: Exception)
 
 async def report(turn: Turn, plugin: Plugin, hook: str, error: Exception) -> None:
     """Report a plugin that raised; raise PluginError if it is required. Limits and wrong inputs are not failures of the
-    plugin: they are raised again."""
+    plugin, and are raised again."""
     if isinstance(error, (LimitReached, InputError)):
         raise error
     said = str(error) if isinstance(error, RondelError) else f"{type(error).__name__}: {error}"

@@ -26,7 +26,7 @@ _POSITIONS: dict[str, Position] = {"before": "before", "after": "after", "child"
 
 
 def position_of(word: str) -> Position:
-    """Return where to insert, from the word that people write."""
+    """Return where to insert, for the word that people write."""
     if word not in _POSITIONS:
         raise RondelError(f"{word!r} is not a position{nearest(word, tuple(_POSITIONS))}")
     return _POSITIONS[word]
@@ -85,7 +85,7 @@ class Prompt(Value, frozen=True):
 
     @property
     def is_blank(self) -> bool:
-        """Whether no message has any content but white space."""
+        """Whether all messages contain only white space."""
         return not any(map(_has_content, reversed(self.nodes)))
 
     def replace(self, **fields: object) -> Prompt:
@@ -93,7 +93,7 @@ class Prompt(Value, frozen=True):
         return msgspec.structs.replace(self, **fields)
 
     def instruct(self, text: str, *, id: str = "") -> Prompt:
-        """Add a system instruction after the ones that are there, before the history."""
+        """Add a system instruction after the existing ones, before the history."""
         node = Node(id or f"instruction-{len(self.nodes)}", text=text, role="system")
         at = next((i for i, child in enumerate(self.nodes) if not _is_instruction(child)), len(self.nodes))
         return self.replace(nodes=(*self.nodes[:at], node, *self.nodes[at:]))
@@ -193,7 +193,8 @@ class Prompt(Value, frozen=True):
 
 
 def _has_content(child: Child) -> bool:
-    """Whether anything in this child has content. The newest message comes first: it nearly always has."""
+    """Return whether anything in this child has content. The newest message comes first, because it nearly always
+    has."""
     pending: list[Child] = [child]
     while pending:
         child = pending.pop()
@@ -209,7 +210,7 @@ def _has_content(child: Child) -> bool:
 
 
 def _refill(node: Node, messages: tuple[Message, ...]) -> Node:
-    """Replace a node's messages; what its author wrote there stays, before them."""
+    """Replace a node's messages; the author's own text stays, before them."""
     nodes = () if only_messages(node) else tuple(child for child in node.children if isinstance(child, Node))
     return msgspec.structs.replace(node, children=nodes + messages if nodes else messages)
 
@@ -219,18 +220,18 @@ def _is_instruction(child: Child) -> bool:
 
 
 def flatten(nodes: Iterable[Child]) -> Iterator[Message]:
-    """Depth first, in order.
+    """Return the tree as messages, depth first and in order.
 
-    A node's own text and that of its role-less children are joined with nothing between and stripped: one message. Each
-    descendant with a role follows as its own message. A blank node without a role is left out, one with a role stays.
-    Disabled nodes are skipped at any depth. Errors go to models as user messages.
+    A node's own text and that of its children without a role are joined without a separator and stripped: one message.
+    Each descendant with a role follows as its own message. A blank node without a role is left out, one with a role
+    stays. Disabled nodes are skipped at any depth. Errors go to models as user messages.
     """
     return chain.from_iterable(map(_messages_of, runs(nodes)))
 
 
 def runs(nodes: Iterable[Child]) -> Iterator[tuple[Node | None, Sequence[Child]]]:
-    """Yield what the messages are made of, in order: a node and the nodes whose texts are joined to its own, itself
-    first; or None and messages that are sent as they are."""
+    """Yield the sources of the messages, in order: a node and the nodes whose texts are joined to its own, itself
+    first; or None and messages that are sent unchanged."""
     pending: list[Child] = list(nodes)[::-1]
     while pending:
         child = pending.pop()
@@ -259,7 +260,7 @@ def _messages_of(run: tuple[Node | None, Sequence[Child]]) -> Sequence[Message]:
 
 
 def only_messages(node: Node) -> tuple[Message, ...]:
-    """Return a node's children if all are messages, else none. Fast for a history of ten thousand."""
+    """Return a node's children if all are messages, else an empty tuple. Fast for a history of ten thousand."""
     children = cast("tuple[Message, ...]", node.children)
     if type(children) is Messages:
         return children
@@ -349,7 +350,7 @@ def _grown(child: Child, children: tuple[Child, ...]) -> Child:
 
 
 def with_sources(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Give each node without a source the path of ids to what its author wrote; insertions do not change ids."""
+    """Give each node without a source the path of ids to its author's text; insertions do not change ids."""
     if (depth := _depth(nodes)) > DEPTH_MAX:
         raise RondelError(f"a prompt is nested {depth:,} levels deep; use at most {DEPTH_MAX}")
     return tuple(cast("list[Node]", _sourced(nodes, ("prompts",))))

@@ -17,7 +17,7 @@ YES, NO, ALWAYS = "yes", "no", "always"
 
 QUOTE_BAR = "  │ "
 """Begins each line of a text that a question quotes, so that no quoted text can look like the question itself. A
-surface that wraps such a line begins each of its rows with it."""
+surface that wraps a quoted line begins each of its rows with it."""
 
 _YES = frozenset((YES, ALWAYS, "y", "true", "ok", "allow"))
 
@@ -34,7 +34,7 @@ class Question(Value, frozen=True):
     deadline: float | None = None
     default: str = ""
     person: str = ""
-    """The id of the person who may answer; empty for everybody."""
+    """The id of the person who may answer; empty if anyone may."""
     covers: str = ""
     """A digest of what an approval is about; `always` allows later calls with the same digest."""
 
@@ -48,13 +48,13 @@ class Answer(Value, frozen=True):
 
 
 class Hold(Value, frozen=True):
-    """What a plugin or a tool returns to ask a person: the call waits for the answer, then runs again."""
+    """Returned by a plugin or a tool to ask a person: the call waits for the answer, then runs again."""
 
     question: Question
 
 
 def is_yes(text: str) -> bool:
-    """Whether this answer allows a call. Anything else refuses it."""
+    """Return whether this answer allows a call. Anything but a yes refuses it."""
     return text.strip().rstrip(".!").casefold() in _YES
 
 
@@ -63,7 +63,7 @@ def is_always(text: str) -> bool:
 
 
 def check_answer(question: Question, answer: Answer, *, instead_of: str = "") -> None:
-    """Raise QuestionError if the answer does not fit. `instead_of` is the person in whose place it is given."""
+    """Raise QuestionError if the answer does not fit. `instead_of` is the person on whose behalf it is given."""
     if question.person and question.person != instead_of and answer.by not in (question.person, "deadline", "stop"):
         raise QuestionError(f"question {question.id!r} is for {question.person!r}, not for {answer.by!r}")
     if question.options and not question.free_text and answer.by != "deadline" and question.kind != "approve":

@@ -48,11 +48,11 @@ class Approval(Value, frozen=True):
     deny: tuple[str | dict[str, str], ...] = ()
     timeout_s: float = 60.0
     chars_max: int = 32_000
-    """A call whose arguments need more characters to show is refused: nobody would read them all."""
+    """A call whose arguments need more characters to show is refused, because no person would read them all."""
 
     def __post_init__(self) -> None:
         for rule in cast("tuple[Rule | None, ...]", self.rules):
-            if rule is not None:  # None replaces a rule of a file that is wrong and was reported
+            if rule is not None:  # None replaces a wrong rule of a file, which was already reported
                 from .text.rules import check_rule
 
                 check_rule(rule)
@@ -78,7 +78,7 @@ class CallContext:
         return f"{self.turn.conversation}:{self.call.id}"
 
     def progress(self, text: str, progress: float | None = None) -> None:
-        """Show watchers how far this call is; `progress` is from 0 to 1, if it is known."""
+        """Show watchers the progress of this call; `progress` is from 0 to 1, if it is known."""
         self.turn.emit(CallProgressed(self.call.id, text, progress))
 
 
@@ -97,7 +97,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     """None means `limits.call_s`; 0 means no limit, for a tool that has its own (an agent)."""
     idempotent: bool = False
-    """Running it twice does no harm: after a crash it is run again."""
+    """Whether running it twice does no harm: after a crash it is run again."""
     approval: Approval | None = None
     parallel: bool = True
     """Whether it may run in parallel with other calls of the same round."""
@@ -107,7 +107,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[dict[str, Any] | Example, ...] = ()
     """Example calls: arguments, or an Example that also has the question, the result and the answer."""
     origin: str = ""
-    """Where its code comes from. Tools of one name and different origins are different tools."""
+    """Where its code comes from. Tools of the same name but different origins are different tools."""
     background: JobMode | None = None
     """If set, a call is answered at once with the id of a job that does the work; see jobs/background/."""
 
@@ -143,7 +143,7 @@ def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function, sync or async. Sync functions run in a thread, so they may block."""
+    """Make a tool from a function, sync or async. Sync functions run in a thread, so they may block."""
     for option in options:
         if option not in ToolOptions.__annotations__:
             raise RondelError(f"tool has no option {option!r}{nearest(option, list(ToolOptions.__annotations__))}")
@@ -155,7 +155,7 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
     if not NAME.fullmatch(name):
         raise RondelError(f"{name!r} is not a valid tool name: use 1 to 64 letters, digits, '_' or '-'")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise RondelError(f"tool {name!r} yields; return one value, and use `CallContext.progress` on the way")
+        raise RondelError(f"tool {name!r} yields; return one value, and report progress with `CallContext.progress`")
     summary, about = _read_docstring(inspect.getdoc(function) or "")
     arguments = _Arguments(function, name, about)
     approval = Approval(mode=approval) if isinstance(approval, str) else approval
@@ -202,7 +202,7 @@ def _runner(function: Callable[..., Any], context: str) -> ToolFunction:
 
 
 class _Arguments:
-    """A function's parameters as a msgspec struct: the schema out, validated arguments in."""
+    """A function's parameters as a msgspec struct, which gives the schema and validates arguments."""
 
     def __init__(self, function: Callable[..., Any], name: str, about: dict[str, str]) -> None:
         try:
@@ -261,7 +261,7 @@ def _default(value: Any) -> Any:
 
 
 def _foreign_schema(kind: Any) -> dict[str, Any]:
-    """Pydantic models bring a schema of their own."""
+    """Return the schema that a Pydantic model brings."""
     if hasattr(kind, "model_json_schema"):
         return kind.model_json_schema()
     raise NotImplementedError(f"{kind!r} is not a type that JSON can carry")
@@ -277,7 +277,8 @@ def _foreign_value(kind: Any, value: Any) -> Any:
 
 
 def _name_the_field(message: str, fields: Sequence[str]) -> str:
-    """msgspec says ``Expected `int`, got `str` - at `$.a` ``; a model understands ``argument 'a': expected …``."""
+    """Rewrite an error of msgspec, such as ``Expected `int`, got `str` - at `$.a` ``, in a form that a model
+    understands: ``argument 'a': expected …``."""
     if found := re.search(r"^(.*) - at `\$\.?(.*)`$", message, re.S):
         what, where = found.groups()
         return f"argument {where!r}: {what[0].lower()}{what[1:]}"
@@ -289,7 +290,7 @@ def _name_the_field(message: str, fields: Sequence[str]) -> str:
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring's description and what it says of each parameter, in Google's, NumPy's or Sphinx's form."""
+    """Return a docstring's description and its text about each parameter, in Google's, NumPy's or Sphinx's form."""
     about = {m[1]: " ".join(m[2].split()) for m in re.finditer(r":param (?:\w+ )?(\w+):((?:.|\n(?!\s*:))*)", text)}
     summary = re.split(r"\n\s*:(?:param|returns?|raises|type|rtype)\b", text, maxsplit=1)[0]
     sections = re.split(r"(?:^|\n)(?:(Args|Arguments|Parameters|Params):?\n(?:-+\n)?)", summary, maxsplit=1)
@@ -364,7 +365,8 @@ _WAS_CUT = re.compile(r"\n\n\[\.\.\. cut: the result had [\d,]+ characters, the 
 
 
 def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media, ...]:
-    """Cut the text to so many characters, and say so. Lone surrogates are replaced: no wire format can carry them."""
+    """Cut the text to this many characters, with a note. Lone surrogates are replaced: no wire format can carry
+    them."""
     kept: list[Text | Media] = []
     left, is_cut = chars_max, False
     for part in parts:
@@ -394,7 +396,8 @@ def _cut(parts: tuple[Text | Media, ...], chars_max: int) -> tuple[Text | Media,
 
 
 def describe(spec: ToolSpec) -> str:
-    """Heading, description, parameters with type and required or optional, enum values, examples as calls."""
+    """Return a description of a tool: heading, description, parameters with type and required or optional, enum values,
+    examples as calls."""
     lines = [f"## {spec.name}", f"**Description**: {spec.description or '(none)'}", "**Parameters**:"]
     required = set(cast("list[str]", spec.schema.get("required", ())))
     properties = cast("dict[str, dict[str, Any]]", spec.schema.get("properties", {}))

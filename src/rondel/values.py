@@ -1,7 +1,7 @@
 """The values that travel through Rondel: parts, messages, prompts' options, replies and their deltas.
 
-Everything here is frozen. Knows no network, no clock, no store, and no vendor: what only one wire format understands is
-in `opaque[dialect]`, which the same dialect writes back unchanged and all others ignore.
+Everything here is frozen. Knows no network, no clock, no store, and no vendor: data that only one wire format
+understands is in `opaque[dialect]`, which the same dialect writes back unchanged and all others ignore.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ MediaKind: TypeAlias = Literal["image", "audio", "file"]
 Feature: TypeAlias = Literal["vision", "voice", "transcription"]
 ThinkingLevel: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
 
-Opaque: TypeAlias = dict[str, Any]  # what a dialect knows and our values do not, by the dialect's name
+Opaque: TypeAlias = dict[str, Any]  # data that our values have no fields for, by the dialect's name
 
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The base of every value: frozen, compared by content, small on disk.
 
-    Frozen values form no cycles, so the garbage collector need not look at them: with thousands of conversations in
-    memory that is most of its work.
+    Frozen values form no cycles, so the garbage collector need not track them, which would be most of its work with
+    thousands of conversations in memory.
     """
 
 
 class Person(Value, frozen=True):
-    """Who speaks, on any surface: a user of this machine, a holder of a key, a user of a chat service."""
+    """An author of messages on any surface: a user of this machine, the holder of a key, a user of a chat service."""
 
     id: str
     name: str = ""
@@ -169,7 +169,7 @@ class Message(Value, frozen=True, tag="message"):
 
 
 class Messages(tuple[Message, ...]):
-    """A tuple of messages only: its type says so, so that ten thousand need not be checked."""
+    """A tuple that contains only messages; its type says so, so that ten thousand need not be checked."""
 
     __slots__ = ()
 
@@ -179,7 +179,7 @@ def text_of(parts: Iterable[Part]) -> str:
 
 
 def size_of(parts: Iterable[Part]) -> int:
-    """Return how much memory texts and files need, roughly: their characters and bytes."""
+    """Return the approximate memory of texts and files: their characters and bytes."""
     size = 0
     for part in parts:
         # Types are compared: isinstance takes several times as long for a struct of another type.
@@ -208,8 +208,8 @@ def assistant(*content: str | Part, **fields: Any) -> Message:
 
 
 class Example(Value, frozen=True):
-    """An example call of a tool. With `asked`, what a person says before it; with `result` and `said`, what the tool
-    returns and what the model says then. Small models follow examples better than descriptions."""
+    """An example call of a tool. `asked` is what a person says before it; `result` is what the tool returns, and `said`
+    what the model then says. Small models follow examples better than descriptions."""
 
     arguments: dict[str, Any] = {}
     asked: str = ""
@@ -287,8 +287,8 @@ NO_USAGE = Usage()
 class Reply(Value, frozen=True):
     """The result of one engine call, and where control goes next: `human`, `self`, `agent:<id>`, or `again`.
 
-    With `self`, `next_message` is a user message that a plugin adds before the next round. With `again` this reply is
-    thrown away and the engine is asked again.
+    With `self`, `next_message` is a user message that a plugin adds before the next round. With `again`, this reply is
+    discarded and the engine is asked again.
     """
 
     message: Message
@@ -348,7 +348,7 @@ class PartDelta(Value, frozen=True, tag="part_delta"):
 
 
 class MediaDelta(Value, frozen=True, tag="media_delta"):
-    """More of an image or a sound: the next bytes of a `Media` part. `mime` may be left out where the part has it."""
+    """More of an image or a sound: the next bytes of a `Media` part. `mime` may be left out if the part has it."""
 
     index: int
     data: bytes
@@ -356,7 +356,7 @@ class MediaDelta(Value, frozen=True, tag="media_delta"):
 
 
 class PartFinished(Value, frozen=True, tag="part_finished"):
-    """A part is complete. It has the whole part, whatever the deltas said."""
+    """A part is complete. This has the whole part, whatever the deltas said."""
 
     index: int
     part: Part
@@ -373,7 +373,8 @@ class ReplyFinished(Value, frozen=True, tag="reply_finished"):
 class Notice(Value, frozen=True, tag="notice"):
     """Something for a person who waits, such as a retry. Not part of the reply.
 
-    `lost` names the engine of each attempt that failed after it may have reached a model; the ledger charges its input.
+    `lost` names the engine of each attempt that failed after it may have reached a model; the ledger charges the input
+    of each.
     """
 
     text: str
@@ -401,7 +402,7 @@ class ReplyBuilder:
         self._opaque: Opaque = {}
         self.finished = False
         self.notices: list[str] = []
-        """What was said to people who waited for the reply."""
+        """The notices for people who waited for the reply."""
 
     def add(self, delta: Delta) -> None:
         """Add the next delta."""
@@ -427,7 +428,7 @@ class ReplyBuilder:
             self.notices.append(delta.text[: 2 * NOTICE_CHARS_MAX])
 
     def so_far(self) -> Iterable[Delta]:
-        """Yield the deltas that someone who watches from now on needs to understand the next ones."""
+        """Yield the deltas that a watcher who starts now needs to understand the next ones."""
         for index, part in self._kinds.items():
             yield PartStarted(index, part)
             if text := "".join(self._pieces.get(index, ())):
@@ -469,7 +470,7 @@ class Played(Value, frozen=True):
     """Milliseconds of its audio."""
 
     def cut(self, message: Message) -> Message:
-        """Return the message with only that much of its text."""
+        """Return the message with only this part of its text."""
         if self.chars is None:
             return message
         left, parts = self.chars, list[Part]()
@@ -509,7 +510,7 @@ def arguments_json(arguments: dict[str, Any]) -> str:
 
 
 def is_nested_deeper(value: Any, levels: int) -> bool:
-    """Return whether lists and mappings are nested deeper than so many levels. Not recursive."""
+    """Return whether lists and mappings are nested deeper than this many levels. Not recursive."""
     containers = [value]
     for _ in range(levels):
         containers = [
@@ -556,7 +557,7 @@ class ModelFacts(Value, frozen=True):
 
     @property
     def features(self) -> frozenset[Feature]:
-        """What a surface can offer with it besides text and tools."""
+        """What a surface can offer with it in addition to text and tools."""
         has: dict[Feature, bool] = {
             "vision": self.images,
             "voice": self.voice,
@@ -572,7 +573,7 @@ class Outcome(StrEnum):
     LIMITED = "limited"
     """A limit ended the turn: `TurnFinished.reason` is the sentence, `LimitHit` has the limit's name."""
     WAITING = "waiting"
-    """It waits for the answer of a person, which resumes it."""
+    """It waits for a person's answer, which resumes it."""
     FAILED = "failed"
     STOPPED = "stopped"
 
@@ -580,7 +581,7 @@ class Outcome(StrEnum):
 class AgentResult(Value, frozen=True):
     """The result of an agent. `ran` is False if no model was asked: the prompt was blank, or a limit was reached.
 
-    `output` is what this turn said. With an `error` it is what was said before, and may be empty.
+    `output` is the text of this turn. With an `error`, it is the text before the error, and may be empty.
     """
 
     output: str = ""

@@ -65,7 +65,7 @@ async def test_in_async_code_and_notebooks_run_names_ask():
 
 def test_a_question_that_nobody_can_answer_is_an_error():
     agent = Agent("helper", engine=Scripted(call("pay")), tools=[pay])
-    with pytest.raises(TurnFailed, match="nobody can answer here") as raised:
+    with pytest.raises(TurnFailed, match="no one can answer here") as raised:
         rondel.run(agent, "Pay!")
     assert raised.value.result.outcome is Outcome.WAITING
 

@@ -132,7 +132,7 @@ async def test_jobs_for_later_that_are_cancelled_in_any_order_leave_the_others_o
 
 async def test_the_same_runtime_starts_again_after_a_stop(run: Run) -> None:
     async with run() as (runtime, shop):
-        with pytest.raises(RondelError, match="this runtime is running already"):
+        with pytest.raises(RondelError, match="this runtime is already running"):
             await runtime.start({})
         await runtime.submit(turn("a"))
         await shop.until("a began")

@@ -145,7 +145,7 @@ def test_an_iterator_without_aclose_can_be_wrapped() -> None:
 
 
 def test_no_attempts_is_refused() -> None:
-    with pytest.raises(ValueError, match="attempts is 0"):
+    with pytest.raises(ValueError, match="`attempts` is 0"):
         Retry(Stepping("a:m"), 0)
 
 

@@ -494,7 +494,7 @@ def test_a_transform_of_the_project_is_one_by_its_import_path(tmp_path: Path):
         ),
         (
             '["maxtoken", {max_tokens = 0}]',
-            "the transform 'maxtoken' cannot be made: 'max_tokens' is 0; it must be 1 or more",
+            "the transform 'maxtoken' cannot be created: 'max_tokens' is 0; it must be at least 1",
         ),
         ('["reasoning", {effort = "hihg"}]', "'engines.echo.transform[0][1].effort' must be one of"),
         ("{max_tokens = 5}", "'engines.echo.transform[0]' names no transform; write"),

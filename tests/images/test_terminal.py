@@ -91,7 +91,7 @@ async def test_imagine_writes_a_file_and_replaces_none_without_being_told(
         code, said, _ = await run("a hat", "--edit", "a-red-fox.png", "--out", "hat.png", "--json")
         assert (code, json.loads(said)["files"]) == (0, ["hat.png"])
         code, _, told = await run("a hat", "--out", "hat.png")
-        assert (code, "exists already" in told) == (2, True)
+        assert (code, "already exists" in told) == (2, True)
         assert (await run("a hat", "--out", "hat.png", "--force"))[0] == 0
         code, _, told = await run("a hat", "--edit", "rondel.toml")
         assert (code, "is not a picture" in told) == (1, True)

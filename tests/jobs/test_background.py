@@ -260,7 +260,7 @@ async def test_a_model_that_starts_too_many_jobs_is_told_so():
         assert await tell(app, "go") == "enough"
         assert len(await jobs_of(app)) == JOBS_OPEN_MAX
         results = engine.prompts[-1].messages[-1].parts
-        assert all("64 jobs of this conversation are queued or at work" in part.text for part in results)  # pyright: ignore
+        assert all("64 jobs of this conversation are queued or running" in part.text for part in results)  # pyright: ignore
         await bench.finish(app)
 
 
@@ -529,7 +529,7 @@ async def test_a_tool_that_is_gone_after_a_restart_fails_its_job():
         (job,) = await jobs_of(app)
         assert (job.status, job.summary) == (
             "failed",
-            "agent 'helper' has no tool 'slow' any more, so the job cannot run",
+            "agent 'helper' no longer has the tool 'slow', so the job cannot run",
         )
 
 

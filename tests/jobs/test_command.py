@@ -129,7 +129,7 @@ def test_jobs_of_all_conversations_are_listed_with_their_status(place: Place):
     assert (job["id"], job["status"], job["summary"]) == (id, "done", "all about tea")
     assert "all about tea" in place.rondel("jobs", "show", id[-6:]).out
     assert json.loads(place.rondel("jobs", "show", id, "--json").out)["id"] == id
-    assert place.rondel("jobs", "cancel", id).err == f"{id} is already over: done.\n"
+    assert place.rondel("jobs", "cancel", id).err == f"{id} has already ended: done.\n"
 
 
 def test_a_job_whose_process_is_gone_is_not_called_running_for_long(place: Place):
@@ -152,7 +152,7 @@ def test_a_job_that_nobody_works_on_is_cancelled_at_once(place: Place):
     assert place.rondel("jobs", "cancel", id).err == f"Cancelled {id}.\n"
     assert json.loads(place.rondel("jobs", "show", id, "--json").out)["status"] == "cancelled"
     lines = place.rondel("jobs", "--watch").out.splitlines()
-    assert lines == [f"{id} slow cancelled it was cancelled before it was done"]
+    assert lines == [f"{id} slow cancelled it was cancelled before it finished"]
     engine = Scripted("I see")
 
     async def look(app: App) -> None:
@@ -161,7 +161,7 @@ def test_a_job_that_nobody_works_on_is_cancelled_at_once(place: Place):
 
     play(look, Agent("helper", engine=engine), store=SqliteStore(path))
     (told,) = digests_in(engine)
-    assert told.endswith("slow failed: it was cancelled before it was done")
+    assert told.endswith("slow failed: it was cancelled before it finished")
 
 
 async def test_a_job_that_another_process_works_on_is_cancelled_by_that_process(place: Place):

@@ -287,7 +287,7 @@ async def test_an_agent_that_is_gone_ends_its_schedule(caplog: pytest.LogCapture
         await app.timetable.add("gone", Schedule("x", every_s=60), conversation="c", id="s_1")
         await later(app, clock, 60)
         assert await app.timetable.schedules() == []
-    assert "schedule s_1 has ended: there is no agent 'gone' any more" in caplog.text
+    assert "schedule s_1 has ended: agent 'gone' no longer exists" in caplog.text
 
 
 # --- many -------------------------------------------------------------------------------------------------------------

@@ -441,7 +441,7 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again_later(
 
     monkeypatch.setattr("rondel.knowledge.scan.os.fstat", restless)
     report = await synced(tmp_path)
-    assert report.problems == {"docs/busy.txt": "changes while it is read; it is read again with the next sync"}
+    assert report.problems == {"docs/busy.txt": "changes while it is read; the next sync reads it again"}
     monkeypatch.undo()
     assert (await synced(tmp_path)).changed == ("docs/busy.txt",)
 

@@ -82,7 +82,7 @@ def test_a_number_that_does_not_exist_is_not_shown_and_a_warning_is_recorded(tmp
     answer = of(RoundFinished, events)[-1].message
     assert answer.text == "Within 14 days [1], or 30. Both [1]. See `a[7]`, list[8] and [9](http://x)."
     (warned,) = of(Warned, events)
-    assert warned.message == "the model cited [7], [9], and there is no such source; the mark was removed"
+    assert warned.message == "the model cited [7], [9], but no such source exists; the marker was removed"
     assert "or 30 [7]" not in shown(events)
 
 
@@ -153,7 +153,7 @@ def test_the_library_searches_the_same_bases(tmp_path: Path) -> None:
 def test_an_app_without_knowledge_says_so(tmp_path: Path) -> None:
     agent, engine = scripted(call("search_knowledge", query="x"), "Sorry.", tools=[search_knowledge])
     play(turn_after("hi"), agent)
-    assert "there is no knowledge base; make a folder documents/" in read_by(engine)
+    assert "there is no knowledge base; create a folder documents/" in read_by(engine)
 
 
 def test_the_plugin_lends_the_tool_for_some_bases_only(tmp_path: Path) -> None:

@@ -87,14 +87,14 @@ async def test_a_worker_that_dies_while_others_live_gives_its_place_up_when_some
         victim = start(path)
         try:
             ours = await ledger.reserve(X, tokens=lambda: (400, 0))
-            with pytest.raises(TokenLimitError, match="taken up by calls that are under way"):
+            with pytest.raises(TokenLimitError, match="used up by calls in progress"):
                 await ledger.reserve(X, tokens=lambda: (1, 0))
             ledger.void(ours)
             await ledger.record(X, Usage(350, 0))
             held = await ledger.reserve(X, tokens=lambda: (50, 0))
             os.kill(victim.pid, signal.SIGKILL)
             victim.wait(30)
-            with pytest.raises(TokenLimitError, match="taken up by calls that are under way"):
+            with pytest.raises(TokenLimitError, match="used up by calls in progress"):
                 await ledger.reserve(X, tokens=lambda: (1, 0))  # the dead one's count as spent: 950, and ours
             (state,) = await ledger.limit_state("X")
             assert (state.balance.tokens, state.balance.reserved_tokens) == (950, 50)

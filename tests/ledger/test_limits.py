@@ -174,11 +174,11 @@ async def test_a_price_that_nobody_knows_is_unknown_and_not_nothing(bench: Bench
     ("fields", "sentence"),
     [
         ({"scope": {"modle": "X"}, "tokens": 1}, "a limit's scope has no 'modle'; did you mean 'model'?"),
-        ({"window": "dya", "tokens": 1}, "a limit's window is not 'dya'; did you mean 'day'?"),
-        ({"mode": "blok", "tokens": 1}, "a limit's mode is not 'blok'; did you mean 'block'?"),
+        ({"window": "dya", "tokens": 1}, "a limit's window cannot be 'dya'; did you mean 'day'?"),
+        ({"mode": "blok", "tokens": 1}, "a limit's mode cannot be 'blok'; did you mean 'block'?"),
         ({}, "a limit needs `tokens`, `money` (in dollars), or both"),
-        ({"tokens": -1}, "a limit's tokens is -1; it is 0 or more"),
-        ({"money": float("nan")}, "a limit's money is nan; it is 0 or more"),
+        ({"tokens": -1}, "a limit's tokens is -1; it must be 0 or more"),
+        ({"money": float("nan")}, "a limit's money is nan; it must be 0 or more"),
     ],
 )
 def test_a_wrong_rule_is_told_with_the_nearest_word(fields: dict[str, object], sentence: str):
@@ -256,7 +256,7 @@ async def test_a_call_whose_input_does_not_fit_into_what_is_left_is_refused(benc
         )
         assert caught.value.retry_after_s == 12 * 3600.0
         first = await ledger.reserve(X, tokens=lambda: (600, 4_096))
-        with pytest.raises(TokenLimitError, match="is taken up by calls that are under way"):
+        with pytest.raises(TokenLimitError, match="is used up by calls in progress"):
             await ledger.reserve(X, tokens=few)
         ledger.void(first)
         ledger.void(await ledger.reserve(X, tokens=few))
@@ -322,7 +322,7 @@ async def test_what_is_reserved_counts_until_it_is_settled_or_voided(bench: Benc
         with pytest.raises(TokenLimitError) as caught:
             await ledger.reserve(X, tokens=few)
         assert str(caught.value) == (
-            "The day token limit of 100 for model X is taken up by calls that are under way; try again in a moment."
+            "The day token limit of 100 for model X is used up by calls in progress; try again in a moment."
         )
         assert caught.value.retry_after_s == 1.0
         ledger.void(first)

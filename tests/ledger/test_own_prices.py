@@ -77,7 +77,7 @@ async def test_an_unknown_price_blocks_unless_something_else_is_set(bench: Bench
         with pytest.raises(TokenLimitError) as caught:
             await ledger.reserve(MINE, tokens=few)
         assert str(caught.value) == (
-            "The price of mine:big is unknown, so the month limit of $5.00 for key team cannot be kept: "
+            "The price of mine:big is unknown, so the month limit of $5.00 for key team cannot be enforced: "
             "give `prices` under [engines.mine], or set `unknown_price` under [ledger]."
         )
         await ledger.reserve(Scope("chat", "big", "mine:big", key="other"), tokens=few)  # no limit of money

@@ -83,7 +83,7 @@ async def test_threads_are_used_again_see_the_context_and_have_a_bound():
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         waiting = [group.create_task(in_thread(release.wait)) for _ in range(THREADS_MAX)]
         await asyncio.sleep(0)
-        with pytest.raises(RondelError, match="256 blocking functions are running already"):
+        with pytest.raises(RondelError, match="256 blocking functions are already running"):
             await in_thread(name.get)
         release.set()
     assert all(task.result() for task in waiting)

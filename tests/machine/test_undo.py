@@ -52,7 +52,7 @@ async def test_several_turns_can_be_undone_and_more_than_there_are_is_an_error()
             await conversation.undo()
         for said in ("first", "second"):
             await (await conversation.send(said)).result()
-        with pytest.raises(RondelError, match="no 3 turns"):
+        with pytest.raises(RondelError, match="fewer than 3 turns"):
             await conversation.undo(3)
         await conversation.undo(2)
         transcript = await conversation.transcript()

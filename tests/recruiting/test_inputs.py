@@ -100,7 +100,9 @@ def test_an_answer_that_is_no_json_is_asked_for_once_more():
 def test_two_answers_that_are_no_json_fail_the_turn_in_one_sentence():
     agent, _ = trips("Sorry.", "Sorry!")
     (result,), _ = told(agent, "Lisbon")
-    assert result.error.startswith("plugin 'inputs', on_turn_start: scripted:test was asked for values and gave none")
+    assert result.error.startswith(
+        "plugin 'inputs', on_turn_start: scripted:test was asked for values twice and gave none"
+    )
 
 
 def test_missing_required_inputs_are_named():

@@ -129,7 +129,7 @@ def test_an_answer_to_a_question_that_is_closed_says_why():
 
     assert play(scene, agent, clock=clock) == [
         "question 'ask:nonsense' is not open: it was never asked here",
-        "question 'ask:q1' is not open: nobody answered in time",
+        "question 'ask:q1' is not open: no answer came in time",
         "question 'bob' is for 'bob', not for 'ann'",
         "question 'bob' is not open: it was answered already by bob",
         "question 'ask:q2' is not open: its turn was stopped",

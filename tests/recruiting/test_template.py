@@ -65,7 +65,7 @@ def test_texts_in_quotes_may_have_quotes_and_line_breaks():
         ('{{ .Options "q" "a" }}', "takes a question and two or more options; it has 2 arguments"),
         ('{{ .Get "" }}', "{{ .Get }} takes an agent and, if you like, its input; the first argument is blank"),
         ('{{ .AskUser " " }}', "{{ .AskUser }} takes a question; the first argument is blank"),
-        ("{{ .Get weather }}", "after .Get come only texts in double quotes"),
+        ("{{ .Get weather }}", "only texts in double quotes and directives in parentheses may follow .Get"),
         ("{{ .Input.city }}", "'{{ .Input.city }}' is not a directive"),
     ],
 )

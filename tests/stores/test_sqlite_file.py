@@ -289,7 +289,7 @@ def test_a_locked_file_is_busy_and_works_again_when_it_is_free(path: Path, caplo
         await store.append("c", 3, SAID, at=1.0)
 
     use(path, test, busy_timeout_s=0.01)
-    assert "job 'j' is finished and cannot be deleted yet" in caplog.text
+    assert "job 'j' has finished but cannot be deleted yet" in caplog.text
 
 
 async def test_a_file_that_is_locked_when_it_is_opened_is_tried_again_at_the_next_use(path: Path) -> None:

@@ -184,7 +184,7 @@ async def test_the_front_ends_own_tools_are_called_there_and_the_turn_goes_on_wi
         went_on = await ag.run("a", "t", "Forget it", **given)
         assert said(went_on)[-1] == ("assistant", "Never mind.")
         taken = await ag.run("a", "t", "x", parameters={"tools": [{"name": "add", "description": ""}]})
-        assert "there is a tool 'add' already" in taken["failed"]
+        assert "there is already a tool 'add'" in taken["failed"]
 
 
 async def test_agents_that_work_for_agents_are_subagents_with_events_of_their_own():

@@ -306,7 +306,7 @@ async def test_a_failed_job_is_run_again_with_what_it_was_asked(browser: Browser
             await expect(rows).to_contain_text(["Three papers on foxes.", "the source cannot be reached"])
             assert asked == ["foxes", "foxes"]
             await rows.nth(1).get_by_role("button", name="Try again").click()
-            await expect(page.get_by_role("alert")).to_contain_text("was tried again already")
+            await expect(page.get_by_role("alert")).to_contain_text("was already retried")
             await page.goto(f"{made.address}/#/usage")
             usage = page.get_by_role("region", name="Usage")
             await expect(usage).to_contain_text("1,298")

@@ -29,7 +29,7 @@ CLIENT_QUESTION = "client:"
 
 
 class ClientTool(Value, frozen=True):
-    """A tool that the program on the other side answers. A call of it waits as a question does."""
+    """A tool that the client program answers. A call of it waits like a question."""
 
     name: str
     description: str = ""
@@ -37,8 +37,8 @@ class ClientTool(Value, frozen=True):
 
 
 def adjust(resolved: ResolvedAgent, settings: Mapping[str, Any], *, strict: bool = False) -> ResolvedAgent:
-    """Return the agent with these settings. What no longer fits it, because its file has changed, is left out; if
-    `strict`, it raises RondelError."""
+    """Return the agent with these settings. A setting that no longer fits, because the agent's file has changed, is
+    left out, or raises RondelError if `strict`."""
     for key, value in settings.items():
         try:
             resolved = _with(resolved, key, value)
@@ -122,7 +122,7 @@ def _client_tools(resolved: ResolvedAgent, value: Any) -> ResolvedAgent:
         if not NAME.fullmatch(spec.name):
             raise RondelError(f"{spec.name[:80]!r} is not a valid tool name: use 1 to 64 letters, digits, '_' or '-'")
         if spec.name in tools:
-            raise RondelError(f"there is a tool {spec.name!r} already; the client must use another name for its own")
+            raise RondelError(f"there is already a tool {spec.name!r}; the client must use another name for its own")
         tools[spec.name] = _client_tool(spec)
     specs = (*resolved.specs, *(tools[spec.name].spec for spec in given))
     return msgspec.structs.replace(resolved, tools=tools, specs=specs)
@@ -193,5 +193,5 @@ def _converted(kind: type[Plugin], parameter: str, value: Any) -> Any:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as error:
         raise RondelError(f"the plugin {kind.name!r} does not take {parameter} = {value!r}: {error}") from None
-    except (NameError, TypeError):  # a type that values cannot have: only code can give it
+    except (NameError, TypeError):  # a type that values cannot have: only code can set it
         raise RondelError(f"the parameter {parameter!r} of the plugin {kind.name!r} can only be set in code") from None

@@ -72,10 +72,10 @@ class App:
     ) -> None:
         """Compose an app. The first agent answers where none is named. `engine` is for agents without one; without it
         they get the one that the command line would choose. `store` is a path of a database, a store, or None for
-        memory; `recover` takes up what a process that died has left. `plugins` replaces the default list. `embedder`
-        finds tools by their meaning, or makes what does; without it, that of the knowledge bases does. `images` are
-        engines that make pictures, in the order in which they are asked; `image_options`, such as `size` and `quality`,
-        are used where a request has none."""
+        memory; `recover` resumes what a process that died has left. `plugins` replaces the default list. `embedder`
+        finds tools by their meaning, or returns an embedder that does; without it, that of the knowledge bases is used.
+        `images` are engines that make pictures, in the order in which they are asked; `image_options`, such as `size`
+        and `quality`, are used where a request has none."""
         from ..jobs.background import Background
         from ..jobs.timetable import Timetable
         from ..ledger.ledger import Ledger
@@ -201,7 +201,8 @@ class App:
 
     @property
     def embedder(self) -> Embedder | None:
-        """What finds tools by their meaning; None if only words can. Made when it is first needed."""
+        """The embedder that finds tools by their meaning; None if only words are searched. Created when it is first
+        needed."""
         if callable(given := self._embedder):
             self._embedder = given = given()
         return given if given is not None or self._knowledge is None else self._knowledge.embedder
@@ -225,7 +226,8 @@ class App:
         self, agent: str, message: Message | None, before: Sequence[DurableEvent] = ()
     ) -> AsyncIterator[PreviewStep]:
         """Assemble the prompt of a first round step by step. No model is asked, and nothing is stored. `before` are the
-        events of the conversation in which it would be said. Without a message, it is the next round of their turn."""
+        events of the conversation in which the message would be sent. Without a message, the prompt is that of the next
+        round of their turn."""
         from ..trace.provenance import assemble
 
         journal = Journal("preview", _open_store(None, self.clock), self.clock)
@@ -274,12 +276,12 @@ async def ask(
 ) -> AgentResult:
     """Ask an agent once and return its answer. Raises TurnFailed if there is none, unless `check` is False.
 
-    With a `store`, such as the path of a database, and the id of a `conversation`, the agent remembers what was said.
+    With a `store`, such as the path of a database, and the id of a `conversation`, the agent remembers earlier calls.
     """
     async with App(agent, engine=engine, store=store) as app:
         result = await app.conversation(conversation).ask(content, check=check)
     if check and store is None and result.outcome is Outcome.WAITING:
-        raise TurnFailed(f"{result.error}; nobody can answer here: use `App.conversation`, or give a store", result)
+        raise TurnFailed(f"{result.error}; no one can answer here: use `App.conversation`, or pass a store", result)
     return result
 
 

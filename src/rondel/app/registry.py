@@ -19,7 +19,7 @@ from ..tool import Tool
 if TYPE_CHECKING:
     from ..machine.services import Services
 
-SETTINGS_MAX = 256  # agents with a conversation's settings that are kept
+SETTINGS_MAX = 256  # how many agents with a conversation's settings are cached
 
 
 class Registry:
@@ -45,7 +45,7 @@ class Registry:
         self._added: list[Plugin] = []
 
     def add_plugin(self, plugin: Plugin) -> None:
-        """Give a plugin to every agent, after their own. A surface does that before the app starts."""
+        """Give a plugin to every agent, after their own plugins. Surfaces do this before the app starts."""
         self._added.append(plugin)
         self._chains.clear()
 
@@ -55,7 +55,7 @@ class Registry:
         return list({id(plugin): plugin for plugin in plugins}.values())
 
     def resolve_all(self) -> None:
-        """Resolve every agent, now that the plugins have started: they may have learned tools while they did."""
+        """Resolve every agent after the plugins have started, because they may have got their tools then."""
         self._resolved.clear()
         self._with_settings.clear()
         for agent in self.agents:
@@ -75,7 +75,7 @@ class Registry:
                 self._engine = UnavailableEngine("none", str(error))
 
     def use_engine(self, engine: str, *agents: Agent) -> None:
-        """Change the default engine, and replace agents, for the turns that begin from now on."""
+        """Change the default engine, and replace agents, for all turns that begin from now on."""
         self._engine = engine
         for agent in agents:
             self._agents[agent.name] = agent
@@ -105,7 +105,7 @@ class Registry:
     def agent(self, name: str = "") -> Agent:
         """Return the agent of this name, or the first one."""
         if not self._agents:
-            raise RondelError("this app has no agent; give it one: App(Agent('helper'))")
+            raise RondelError("this app has no agent; pass one: App(Agent('helper'))")
         if not name:
             return next(iter(self._agents.values()))
         if name not in self._agents and has_agent(name):
@@ -123,7 +123,7 @@ class Registry:
         return msgspec.structs.replace(resolved, engine=self.engine(engine)) if engine else resolved
 
     def _adjusted(self, resolved: ResolvedAgent, settings: Mapping[str, Any]) -> ResolvedAgent:
-        """Return an agent with a conversation's settings. It is kept: its plugins may remember something."""
+        """Return an agent with a conversation's settings. It is cached, because its plugins may have state."""
         key = f"{resolved.agent.name} {msgspec.json.encode(settings, order='sorted').decode()}"
         from .adjust import adjust
 
@@ -161,7 +161,7 @@ class Registry:
         return self._chains[agent.name]
 
     def _with_words(self, agent: Agent, chain: Chain, tools: dict[str, Tool]) -> ResolvedAgent:
-        """Add the tools that run the directives in an agent's text to those that its model is offered."""
+        """Add the tools that run the directives in an agent's text to those that its model gets."""
         from ..templates.engine import Script, TemplateEngine
         from ..tools.ask_user import ask_user
 
@@ -235,7 +235,7 @@ class Registry:
         return EngineInfo.of(engine)
 
     def engine(self, name: str) -> EngineInfo:
-        """Return what is known about the engine of this name, which is made once. `charge` makes it callable."""
+        """Return the facts of the engine of this name, which is created once. `charge` makes it callable."""
         if name not in self._engines:
             self._engines[name] = EngineInfo.of(self._make_engine(name))
         return self._engines[name]

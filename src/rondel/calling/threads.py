@@ -1,8 +1,8 @@
 """Runs blocking functions in threads that nothing has to wait for.
 
-`asyncio.to_thread` makes a program wait at its end for all its threads, also for those whose call was stopped or timed
-out, and a few functions that never return fill its pool. These are daemon threads, which are reused. Knows no tools and
-no turns.
+With `asyncio.to_thread`, a program waits at its end for all threads, even those whose call was stopped or timed out,
+and a few functions that never return fill the pool. These are daemon threads, which are reused. Knows no tools and no
+turns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ THREADS_MAX = 256  # how many functions may run at a time, including those whose
 async def in_thread(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     """Call a function in a thread. If this is cancelled, the thread continues and its result is dropped."""
     if not _busy.acquire(blocking=False):
-        raise RondelError(f"{THREADS_MAX} blocking functions are running already; try again when some have ended")
+        raise RondelError(f"{THREADS_MAX} blocking functions are already running; try again when some have ended")
     job = _Job(functools.partial(function, *arguments, **named))
     try:
         _idle.pop().put(job)
@@ -78,4 +78,4 @@ def _serve(jobs: SimpleQueue[_Job]) -> None:
         _busy.release()
         _idle.append(jobs)  # before the report: the caller's next call finds this thread free
         job.report()
-        del job  # an idle thread holds no results
+        del job  # an idle thread must not keep results alive

@@ -1,4 +1,4 @@
 """The command line: one file per command with its options, imported when that command runs; `_name.py` is shared.
 
-Parses arguments and prints results. What other programs need too belongs in a lower folder.
+Parses arguments and prints results. Code that other programs need, too, belongs in a lower folder.
 """

@@ -1,4 +1,4 @@
-"""What a client of the gateway needs: its address, a key, environment variables and arguments.
+"""What a client of the gateway needs: the gateway's address, a key, environment variables and arguments.
 
 Starts no process and knows no shell: `rondel code` runs the client, `rondel activate` prints shell commands.
 """

@@ -100,7 +100,8 @@ def check_address(config: Config) -> None:
 
 
 def with_options(config: Config, host: str, port: int, engine: str = "") -> Config:
-    """Return the configuration with what the command line says. An engine there is the default for all requests."""
+    """Return the configuration with the options of the command line. An engine there is the default for all
+    requests."""
     gateway = msgspec.structs.replace(config.gateway, host=host, port=port)
     config = msgspec.structs.replace(config, gateway=gateway)
     if not engine:
@@ -368,7 +369,7 @@ class ConfigUpdates:
         self._engines, self._hidden = engines, hidden
         self._reloader, self._applied, self._in_use, self._options = reloader, reloader.config, in_use, options
         self.default = default
-        self.web: WebApp | None = None  # when somebody has asked for the page
+        self.web: WebApp | None = None  # once someone has requested the page
 
     async def changed(self, config: Config) -> None:
         new = self._options(config)
@@ -397,7 +398,7 @@ class ConfigUpdates:
         await self._reloader.change(edit, self.changed)
 
     async def choose_again(self) -> None:
-        """Use a default engine that was not there before."""
+        """Use a default engine that was not available before."""
         await self._use(self._in_use[-1])
 
     async def _use(self, config: Config) -> None:

@@ -15,7 +15,8 @@ Decorator: TypeAlias = Callable[[F], F]
 Names: TypeAlias = Callable[[], Mapping[str, str]]
 
 TYPO = 0.75
-"""How alike a single word and a name must be, from 0 to 1, for it to be a typo. Other words are questions."""
+"""How similar a single word and a command's name must be, from 0 to 1, for the word to be a typo. Other words are
+questions."""
 HELP_CHARS_MAX = 200
 """Longer than the first sentence of any command: click would cut it off at the width of the terminal."""
 WHICH = "the conversation: its id, part of its id, or last"
@@ -114,7 +115,7 @@ conversation_id = click.argument(
 
 
 def chat_options(command: F) -> F:
-    """The options of the chat. `rondel` without a command takes them too."""
+    """Add the options of the chat. `rondel` without a command takes them, too."""
     new = flag("--new", help="start a new conversation (the default)")
     newest = flag("--continue", "-c", "newest", help="continue the newest conversation")
     return engine(new(newest(conversation(cost(command)))))

@@ -54,7 +54,7 @@ def write_json(text: str) -> None:
 
 
 def path_hint() -> list[str]:
-    """Return how to make the commands work that messages name, if a shell would not find `rondel`."""
+    """Return how to make the commands in messages work, if a shell would not find `rondel`."""
     program = os.path.abspath(sys.argv[0])
     if os.path.basename(program) != "rondel" or shutil.which("rondel") is not None:
         return []
@@ -93,7 +93,7 @@ def wrapped(text: str) -> str:
 
 
 def can_ask() -> bool:
-    """Whether a person can read a question and answer it."""
+    """Return whether a person can read a question and answer it."""
     return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
 
 

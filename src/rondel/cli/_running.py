@@ -1,4 +1,4 @@
-"""Where gateways of this user are running: `rondel serve` writes it down, and clients find it whatever port it took."""
+"""Where gateways of this user are running: `rondel serve` records its address, so clients find it on any port."""
 
 from __future__ import annotations
 

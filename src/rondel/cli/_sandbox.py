@@ -250,7 +250,7 @@ class Sandbox:
 
     def _become(self, name: str) -> None:
         if name not in self._people:
-            raise LookupError(f"there is nobody called {name!r}; there are {', '.join(self._people)}")
+            raise LookupError(f"there is no person {name!r}; there are {', '.join(self._people)}")
         self._me = self._people[name]
         if self._here.guild is None:
             self._here = self._discord.dm(self._me)
@@ -439,7 +439,7 @@ class Sandbox:
     # --- for the reader -----------------------------------------------------------------------------------------------
 
     def live(self) -> str:
-        """The messages that are being written, and who is typing."""
+        """Return the messages that are being written, and who is typing."""
         parts = [
             self._rendered(self._message(message)).rstrip("\n")
             for message in self._discord.world.messages_in(self._here)
@@ -490,7 +490,7 @@ class LinesAbove(io.TextIOBase):
 
 
 def _markdown(text: str) -> Markdown:
-    """Discord shows every line on one of its own."""
+    """Return a text in which every line stays on a line of its own, as in Discord."""
     return Markdown(_outside_code(text, lambda part: part.replace("\n", "  \n")))
 
 
@@ -523,12 +523,12 @@ def _text_of(message: Json) -> str:
 
 
 def _signature(message: Json) -> str:
-    """What makes a message worth showing again."""
+    """Return the parts of a message that make it worth showing again when they change."""
     return f"{_text_of(message)}\x00{_labels(message)}\x00{len(message['embeds'])}{len(message['attachments'])}"
 
 
 def _typed(options: dict[str, str], types: dict[str, int]) -> dict[str, Any]:
-    """Return what was typed as the options' own types; what cannot be that stays a text, and is refused."""
+    """Return what was typed as the options' own types; a value that does not fit stays a text, and is refused."""
     words: dict[str, Any] = {"true": True, "false": False}
     return {
         name: words.get(value.casefold(), value)

@@ -54,7 +54,7 @@ class Survey(msgspec.Struct, frozen=True):
 
     drafts: dict[str, Draft]
     agents: tuple[Agent, ...]
-    wanted: tuple[str, ...]  # what would be imported
+    wanted: tuple[str, ...]  # the modules that would be imported
     mistakes: Mistakes
 
 

@@ -31,7 +31,7 @@ from ._project import load_project
 from ._running import gateway_address
 
 AGENT = "claude"
-BY_KEY = ("SIGINT", "SIGQUIT")  # a terminal sends these to all programs in the foreground, without us
+BY_KEY = ("SIGINT", "SIGQUIT")  # a terminal itself sends these to all programs in the foreground
 HOST = "127.0.0.1"  # a gateway for one program serves this machine only, whatever the configuration says
 
 
@@ -57,7 +57,8 @@ def code(command: tuple[str, ...], key: str) -> int:
 
 
 def _upstream_keys(project: Project) -> Redactor:
-    """Hide the keys of models. The client keeps its proxy settings: it may not reach the network without them."""
+    """Return a redactor that hides the keys of models. The client keeps its proxy settings, because it may not reach
+    the network without them."""
     return Redactor(secrets_in(project.config, {}))
 
 

@@ -47,7 +47,7 @@ def list_conversations(limit: int, as_json: bool) -> None:
 @limit(20)
 @as_json
 def search(words: str, limit: int, as_json: bool) -> None:
-    """Find conversations by words that were said in them."""
+    """Find conversations by words in their messages."""
     found = with_store(lambda store: store.search(words, limit=limit))
     if as_json:
         show_json(found)
@@ -100,7 +100,7 @@ async def _export(store: Store, wanted: str, format: str) -> str:
 )
 @click.option("--yes", "-y", is_flag=True, help="do not ask")
 def delete(ids: tuple[str, ...], yes: bool) -> int:
-    """Delete conversations with everything that was said in them."""
+    """Delete conversations with all their messages."""
     return with_store(partial(_delete, wanted=ids, asks=not yes))
 
 
@@ -109,7 +109,7 @@ async def _delete(store: Store, wanted: tuple[str, ...], *, asks: bool) -> int:
     doomed = {info.id: info for info in found if info is not None}
     for info in doomed.values():
         if info.state == "working" or await store.is_claimed(info.id):
-            raise RondelError(f"{short_id(info.id)} is at work; `rondel stop {short_id(info.id)}` stops it")
+            raise RondelError(f"{short_id(info.id)} is running; `rondel stop {short_id(info.id)}` stops it")
     if asks and not _is_agreed([*doomed.values()]):
         tell("Nothing was deleted.")
         return 1
@@ -121,7 +121,7 @@ async def _delete(store: Store, wanted: tuple[str, ...], *, asks: bool) -> int:
 
 def _is_agreed(doomed: list[ConversationInfo]) -> bool:
     if not can_ask():
-        raise ConfigError("deleting cannot be undone; add --yes to do it without a question")
+        raise ConfigError("deleting cannot be undone; add --yes to delete without a question")
     for info in doomed:
         tell(f"{short_id(info.id)}  {one_line(info.title, 60) or '(empty)'}  ({info.messages} messages)")
     return agrees("Delete for good?")

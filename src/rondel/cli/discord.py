@@ -69,7 +69,7 @@ async def _sandbox(agent: str, engine: str) -> int:
     allow_extensions(project.config)
     limited = (rule.scope.get("role", "") for rule in rules_of(project.config))
     named = {*settings.approvers, *(rule.role for rule in settings.rules), *limited}
-    # A store of its own: what somebody tries must not be among the conversations and the usage of the real bot.
+    # A store of its own, so that trials are not among the conversations and the usage of the real bot.
     async with open_app(project, agent or settings.agent, engine, is_public=True, store=MemoryStore()) as opened:
         roles = sorted(int(role) for role in named if str(role).isdecimal())
         was_interrupted = await play(opened, settings, models_of(project.config), roles)

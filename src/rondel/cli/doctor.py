@@ -141,7 +141,7 @@ async def _store(config: Config) -> Finding:
 
 
 def _blocking(path: str) -> Path | None:
-    """Return the nearest folder above, unless something can be written there."""
+    """Return the nearest existing folder above if it is not writable."""
     folder = next(folder for folder in Path(path).absolute().parents if folder.exists())
     return None if folder.is_dir() and os.access(folder, os.W_OK) else folder
 
@@ -189,8 +189,8 @@ async def _servers() -> AsyncIterator[Finding]:
 
 
 async def _engines(config: Config) -> AsyncIterator[Finding]:
-    """Check the engines of rondel.toml, and those that step in for them: a key, a program that listens on this machine,
-    or a downloaded model. They are not asked."""
+    """Check the engines of rondel.toml and their fallbacks: a key, a program that listens on this machine, or a
+    downloaded model. The engines are not called."""
     given = [name for head, settings in config.engines.items() for name in (head, *settings.fallback)]
     for name in dict.fromkeys(canonical_engine(name, config.engines) for name in given):
         if not _is_echo(name, config):
@@ -249,7 +249,7 @@ async def _listens(endpoint: Endpoint) -> bool:
 
 
 def _images(config: Config) -> list[Finding]:
-    """Check the keys of the image engines. They are not asked: a picture costs money."""
+    """Check the keys of the image engines. The engines are not called, because a picture costs money."""
     findings: list[Finding] = []
     for given in (config.images.engine, *config.images.fallback):
         if given:

@@ -32,7 +32,7 @@ def facts(id: str, as_json: bool) -> None:
     elif transcript.facts:
         show(_table(transcript))
     else:
-        tell("No agent learned a fact in this conversation.")
+        tell("No agent has learned a fact in this conversation.")
 
 
 async def _read(store: Store, wanted: str) -> Transcript:

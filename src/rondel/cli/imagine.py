@@ -41,7 +41,7 @@ def imagine(
     paths = [_numbered(Path(out), number) for number in range(1, count + 1)] if out else []
     for path in paths:  # before anything is paid for
         _check(path, force=force)
-    # Asked before the picture is made: people may type something while they wait for it.
+    # Asked before the picture is made, because people may type something while they wait for it.
     protocol = protocol_here() if sys.stdout.isatty() and not as_json else ""
     made = asyncio.run(_make(request, model))
     written: list[str] = []
@@ -83,7 +83,7 @@ def _check(path: Path, *, force: bool) -> None:
     if path.is_dir() or not path.parent.is_dir():
         raise ConfigError(f"{str(path)!r} is not a file that can be written; name one in an existing folder")
     if path.exists() and not force:
-        raise ConfigError(f"{str(path)!r} exists already; choose another name, or replace it with --force")
+        raise ConfigError(f"{str(path)!r} already exists; choose another name, or replace it with --force")
 
 
 def _write(path: Path, data: bytes, is_named: bool, *, force: bool) -> Path:
@@ -94,7 +94,7 @@ def _write(path: Path, data: bytes, is_named: bool, *, force: bool) -> Path:
             write_new(free, data, replace=is_named and force)
         except FileExistsError:
             if is_named:
-                raise ConfigError(f"{str(path)!r} exists already; choose another name, or use --force") from None
+                raise ConfigError(f"{str(path)!r} already exists; choose another name, or use --force") from None
             continue
         return free
-    raise ConfigError(f"{str(path)!r} exists already, and so do 998 more; name a file with --out")
+    raise ConfigError(f"{str(path)!r} already exists, and so do 998 more; name a file with --out")

@@ -214,7 +214,7 @@ async def _cancel(store: Store, id: str) -> str:
         await forget_schedule(store, found)
         return f"Cancelled {found.id}."
     if found.is_over:
-        return f"{found.id} is already over: {found.status}."
+        return f"{found.id} has already ended: {found.status}."
     if await cancel_without_app(store, SystemClock(), found):
         return f"Cancelled {found.id}."
     return f"{found.id} is running in another process, which was asked to cancel it."

@@ -174,7 +174,7 @@ def watch(base: str) -> None:
     async def work(opened: OpenBases) -> None:
         bases = opened.bases(base)
         await _fetch_weights(bases)
-        tell(f"Watching {', '.join(one.name for one in bases)}. Ctrl-C ends it.")
+        tell(f"Watching {', '.join(one.name for one in bases)}. Ctrl-C stops this.")
         seen: dict[str, object] = {}
         while True:
             for one in bases:
@@ -216,7 +216,7 @@ def search(
     if as_json:
         show_json([{**msgspec.to_builtins(passage), "address": passage.citation.address} for passage in found])
     elif not found:
-        tell("Nothing matches. `rondel knowledge sync` reads files that are new.")
+        tell("Nothing matches. `rondel knowledge sync` reads new files.")
     else:
         for number, passage in enumerate(found, 1):
             show(_shown(number, passage))
@@ -315,7 +315,7 @@ def show_base(base: str, path: str, as_json: bool) -> None:
 @knowledge.command()
 @one_base
 def remove(base: str) -> None:
-    """Remove what is stored of a base. Its files stay; the next sync reads them again."""
+    """Remove a base from the store. Its files stay; the next sync reads them again."""
 
     async def work(opened: OpenBases) -> bool:
         key = opened.knowledge.base(base).key
@@ -323,5 +323,5 @@ def remove(base: str) -> None:
             return await opened.store.remove(key)
 
     if not _run(work):
-        raise RondelError(f"nothing is stored of the knowledge base {base!r}")
-    tell(f"Removed what was stored of {base}.")
+        raise RondelError(f"nothing is stored for the knowledge base {base!r}")
+    tell(f"Removed {base} from the store; its files stay.")

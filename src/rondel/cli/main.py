@@ -146,7 +146,7 @@ def _usage_hint(sentence: str, context: Any) -> str:
 
 
 def _forget_stdout() -> None:
-    """The reader of stdout is gone: keep the interpreter from complaining when it closes stdout."""
+    """Keep the interpreter from complaining when it closes stdout, because the reader of stdout has gone."""
     import contextlib
 
     with contextlib.suppress(OSError, ValueError):

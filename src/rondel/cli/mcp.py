@@ -63,7 +63,7 @@ def list_servers(as_json: bool) -> None:
 @click.argument("name", default="", help="one server; by default, all of them")
 @as_json
 def test(name: str, as_json: bool) -> int:
-    """Connect to the servers and say what each offers, or why it does not work."""
+    """Connect to the servers and show what each offers, or why it fails."""
     config = load_config()
     found = asyncio.run(_tested(config, [_find(config, name)] if name else list(config.mcp)))
     if as_json:
@@ -78,7 +78,7 @@ def test(name: str, as_json: bool) -> int:
 @server_name
 @as_json
 def tools(name: str, as_json: bool) -> None:
-    """List the tools of a server, with what it says about each."""
+    """List the tools of a server, with their descriptions."""
     config = load_config()
 
     async def listed() -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ def logout(name: str) -> None:
 
 @mcp.command()
 @click.argument("agent", default="", help="serve only this agent; by default, all of the project")
-@flag("--list", "list_them", help="print what would be served, and end")
+@flag("--list", "list_them", help="print what would be served, and exit")
 def serve(agent: str, list_them: bool) -> int:
     """Serve the agents as MCP tools, on stdin and stdout."""
     project = load_project()

@@ -99,7 +99,7 @@ async def _pull(model: str, name: str) -> Weights:
     if is_reference(model):
         weights = await resolve(model, name)
     elif name:
-        raise RondelError(f"{model!r} has a name already; --name is for addresses and files")
+        raise RondelError(f"{model!r} already has a name; --name is for addresses and files")
     else:
         weights = find(model) if model else DEFAULT if is_present(RECOMMENDED) else RECOMMENDED
     await pull_with_bar(weights)

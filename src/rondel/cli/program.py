@@ -67,7 +67,7 @@ class Program(click.Group):
         return self._question(ctx, args)
 
     def _question(self, ctx: click.Context, args: list[str]) -> tuple[str, click.Command, list[str]]:
-        """What is not a command is a question for the default agent, with the options that come before it."""
+        """Treat anything that is not a command as a question for the default agent, with the options before it."""
         from .run import question
 
         given = ctx.params

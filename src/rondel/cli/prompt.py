@@ -116,7 +116,7 @@ def _uncalled(name: str, facts: ModelFacts | None = None) -> Engine:
 
 
 async def _stand_in(agent: Agent | None, project: Project, chosen: str = "") -> Engine:
-    """Return the name and facts of the engine that would be called; of one that cannot be made, its model's facts."""
+    """Return the name and facts of the engine that would be called; if it cannot be created, its model's facts."""
     config = project.config
     name = chosen or (agent.engine if agent is not None and isinstance(agent.engine, str) else "")
     try:

@@ -192,7 +192,7 @@ class _Stoppable:
 
 @contextlib.contextmanager
 def _ctrl_c_stops(group: asyncio.TaskGroup) -> Generator[_Stoppable]:
-    """The first Ctrl-C stops the turn and keeps its text; the second one does not wait for that."""
+    """Make the first Ctrl-C stop the turn and keep its text; the second one does not wait for that."""
     task, turn = asyncio.current_task(), _Stoppable()
 
     def interrupt(number: int) -> None:
@@ -230,7 +230,7 @@ async def _follow(view: TurnView, charges: list[Charge], *, as_json: bool) -> Tu
 
 
 def streams_answers() -> bool:
-    """Whether a person sees stdout, so that an answer is shown while it comes."""
+    """Return whether a person sees stdout, so that an answer is shown while it arrives."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
@@ -269,7 +269,7 @@ async def _wait_for_jobs(opened: Opened, view: TurnView, *, as_json: bool) -> in
     sys.stdout.flush()
     if names := ", ".join(job.name for job in jobs if not job.is_over):
         tell(f"rondel: waiting for background jobs: {names}; Ctrl-C leaves them pending")
-    await app.drain()  # when a job is over, the turn that follows it may still be running
+    await app.drain()  # when a job has ended, the turn that follows it may still be running
     transcript, follows, code = Transcript(), False, 0
     for entry in await conversation.entries():
         transcript.apply(entry.event)

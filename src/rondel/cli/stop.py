@@ -37,5 +37,6 @@ async def _stop(id: str) -> str:
 
 
 def _no_engine(name: str) -> UnavailableEngine:
-    """No engine is needed: the process that runs the turn stops it, and open questions are closed here."""
+    """Return an engine that refuses calls: the process that runs the turn stops it, and open questions are closed
+    here."""
     return UnavailableEngine(name, "`rondel stop` calls no model")

@@ -9,7 +9,7 @@ import asyncio
 import time
 from typing import Protocol
 
-SLEEP_S_MAX = 60.0  # the longest sleep in one piece: a laptop that slept or a clock that was set is noticed within it
+SLEEP_S_MAX = 60.0  # the longest single sleep: a suspended laptop or a changed clock is noticed within this time
 
 
 class Clock(Protocol):
@@ -25,6 +25,6 @@ class SystemClock:
     now = staticmethod(time.time)
 
     async def sleep_until(self, at: float) -> None:
-        # Not one long sleep: nothing reports that the system's clock was set.
+        # Not one long sleep: nothing reports that the system's clock was changed.
         while (left_s := at - time.time()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(left_s, SLEEP_S_MAX))

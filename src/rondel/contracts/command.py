@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Table(Value, frozen=True, tag=True):
-    """Rows of text. The last `flexible` columns take the space that is left and wrap, or are cut unless `wraps`. The
-    others are never cut: they hold what people copy, such as ids and names."""
+    """Rows of text. The last `flexible` columns share the remaining space: they wrap if `wraps`, otherwise they are
+    cut. The others are never cut, because they contain what people copy, such as ids and names."""
 
     rows: tuple[tuple[str, ...], ...]
     headings: tuple[str, ...] = ()
@@ -93,12 +93,12 @@ class Chat(Protocol):
     app: App
     conversation: Conversation
     models: Models
-    model_line: str  # A sentence: which model the app's first agent uses, and why
+    model_line: str  # a sentence that says which model the app's first agent uses, and why
     recent: list[ConversationInfo]  # the conversations that were listed last, for completion
 
     @property
     def person(self) -> Person:
-        """Who typed the command."""
+        """The person who typed the command."""
         ...
 
     @property
@@ -126,17 +126,17 @@ class Chat(Protocol):
         ...
 
     async def settings(self) -> dict[str, Any]:
-        """What this conversation overrides of its agent."""
+        """Return the agent's settings that this conversation overrides."""
         ...
 
     async def set(self, key: str, value: Any) -> None:
-        """Override a setting of the agent in this conversation; None for the agent's own again."""
+        """Override a setting of the agent in this conversation; None restores the agent's own."""
 
     async def switch(self, conversation: Conversation, *, resumes: bool = False) -> None:
         """Continue in another conversation. `resumes` also continues its interrupted turn."""
 
     async def stop(self) -> bool:
-        """Stop what is running, also in another process. False if nothing is."""
+        """Stop what is running, also in another process. Return False if nothing is."""
         ...
 
     async def retry(self) -> None:
@@ -153,7 +153,7 @@ CommandFunction: TypeAlias = Callable[[Chat, str], Awaitable[Output | None]]
 
 
 class Command(msgspec.Struct, frozen=True):
-    """`run` gets the chat and the text after the command's name. None shows nothing."""
+    """`run` gets the chat and the text after the command's name. If it returns None, nothing is shown."""
 
     name: str
     description: str

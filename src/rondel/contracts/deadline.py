@@ -26,7 +26,7 @@ class Deadlines:
     def __init__(self) -> None:
         self._open: dict[Due, None] = {}
         self._timer: asyncio.Handle | None = None
-        self._timer_at = 0.0  # when it is due; a timer of uvloop may not know
+        self._timer_at = 0.0  # when it is due; a timer of uvloop may not say
 
     def until(self, at: float | None) -> Deadline:
         """`with deadlines.until(loop_time):` raises TimeoutError in its task when that time comes; None never does."""
@@ -43,7 +43,7 @@ class Deadlines:
             self._arm(deadline.at)
 
     def remove(self, deadline: Due) -> None:
-        self._open.pop(deadline, None)  # the timer stays: it finds nothing, or the next deadline
+        self._open.pop(deadline, None)  # the timer stays: it then finds nothing, or the next deadline
 
     def _arm(self, at: float) -> None:
         self.close()

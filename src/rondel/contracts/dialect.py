@@ -22,14 +22,14 @@ Json = dict[str, Any]
 _SEALED = msgspec.json.Decoder(dict[str, Any])
 
 UNSIGNED = "unsigned-by-rondel"
-"""Replaces a provider's signature on the thinking of a model of another dialect. Callers send it back with their next
+"""Replaces a provider's signature on thinking that came in another dialect. Callers send it back with their next
 request; it is never sent to a provider."""
 SIGNED_BY = "signed by"  # the key in the opaque of a thinking part that names the provider that signed it
 
 
 def seal(opaque: Opaque, dialect: str) -> str:
-    """Return what a caller of this dialect gets in place of a signature: the mark, and after it what the provider
-    signed in its own dialect. The caller keeps that in its conversation."""
+    """Return what a caller of this dialect gets in place of a signature: the mark, followed by the signed data in the
+    provider's own dialect. The caller keeps it in its conversation."""
     if SIGNED_BY not in opaque:
         return UNSIGNED
     signed = {name: kept for name, kept in opaque.items() if name != dialect}
@@ -57,11 +57,11 @@ def headers_key(dialect: str) -> str:
 
 
 class ReplyReader(Protocol):
-    """Reads one reply: `feed` and `finish` if it streams, `read_whole` if it does not, `read_error` if it is none."""
+    """Reads one reply: `feed` and `finish` if it streams, `read_whole` if it does not, `read_error` for an error."""
 
     @property
     def failure(self) -> EngineError | None:
-        """An error that came after the deltas of the last `feed`: an error event, or nonsense. Nothing follows it."""
+        """An error after the deltas of the last `feed`: an error event, or nonsense. Nothing follows it."""
         ...
 
     def feed(self, data: bytes) -> list[Delta]:
@@ -76,7 +76,7 @@ class ReplyReader(Protocol):
     def read_whole(self, body: Json) -> Reply: ...
 
     def read_error(self, status: int, body: bytes, *, provider: str = "", model: str = "") -> EngineError:
-        """Return the error that a status and a body mean: what the provider said, and what to do."""
+        """Return the error for a status and a body: what the provider said, and what to do."""
         ...
 
 
@@ -102,38 +102,40 @@ class ReplyWriter(Protocol):
 
 
 class Dialect(Protocol):
-    """Our values as a wire format, and back. A class that also has the methods of Passthrough can be relayed."""
+    """Converts our values to a wire format and back. If a class also has the methods of Passthrough, its requests can
+    be relayed."""
 
     name: str  # the key of its data in `opaque`: `openai-chat`, `openai-responses`, `anthropic`
     path: str  # where a prompt is posted, below the base URL, such as `/v1/messages`
     headers: Mapping[str, str]
     """Sent with each request. `{key}` stands for the key; without a key, a header that has it is left out."""
     messages_field: str
-    """The field of a body that holds the messages. What is written there for a history is what is written for its
-    parts, one after the other, unless a part begins with instructions, which some dialects write elsewhere, with the
-    results of calls, which belong to those before them, or with what the user says after results with media."""
+    """The field of a body that contains the messages. A history is written there as its parts would be, one after the
+    other, unless a part begins with instructions, which some dialects write elsewhere, with the results of calls, which
+    belong to those before them, or with a user's message after results with media."""
 
     def read_prompt(self, body: Json) -> Prompt:
-        """Raises PromptRejected with one clear sentence if the body does not follow this dialect. Does not change the
-        body: other requests may share parts of it."""
+        """Read a body. Raises PromptRejected with one clear sentence if it does not follow this dialect. Does not
+        change the body, because other requests may share parts of it."""
         ...
 
     def write_prompt(self, prompt: Prompt, *, model: str, stream: bool = True) -> Json: ...
 
     def reply_reader(self, tools: tuple[ToolSpec, ...] = ()) -> ReplyReader:
-        """`tools` are those of the prompt: calls get their tools' own names back where others were sent."""
+        """Return a reader. `tools` are the prompt's: calls get their tools' own names back if others were sent."""
         ...
 
     def reply_writer(
         self, *, model: str = "", id: str = "", prompt: Prompt | None = None, created_s: int = 0
     ) -> ReplyWriter:
-        """`prompt` is the caller's: some dialects repeat parts of it. `created_s` is the time now."""
+        """Return a writer. `prompt` is the caller's: some dialects repeat parts of it. `created_s` is the current
+        time."""
         ...
 
 
 @runtime_checkable
 class ChecksAttachments(Protocol):
-    """A dialect that cannot send every attachment as what it is, or as text."""
+    """A dialect that cannot send every attachment, neither unchanged nor as text."""
 
     def carries(self, media: Media) -> bool: ...
 
@@ -148,16 +150,16 @@ class AddsHeaders(Protocol):
 
 
 class StreamMeter(Protocol):
-    """Watches an answer that is relayed as bytes: whole events pass, and what they say is read on the way."""
+    """Watches an answer that is relayed as bytes: whole events pass, and are read on the way."""
 
     model: str
-    usage: Usage  # what is known of it so far; complete when the answer has ended
+    usage: Usage  # the usage so far; complete when the answer has ended
     token_seen: bool
     """Whether a part has begun, or the answer has ended well. Until then, another engine may still answer."""
-    done: bool  # The last event has passed. Nothing passes after it.
+    done: bool  # whether the last event has passed; nothing passes after it
     failure: EngineError | None
     """The error with which the stream ended: the upstream's own, which was passed on, or that of `fail`."""
-    broken: EngineError | None  # Nonsense that came after the events that passed last. `finish` raises it.
+    broken: EngineError | None  # nonsense after the last events that passed; `finish` raises it
 
     def feed(self, data: bytes) -> bytes:
         """Return the whole events that these bytes complete, unchanged. Raises an EngineError for an error event before
@@ -179,19 +181,21 @@ class StreamMeter(Protocol):
 
 @runtime_checkable
 class Passthrough(Protocol):
-    """What the byte relay needs of a dialect, in addition. Without it, requests are always read and written again."""
+    """What the byte relay needs from a dialect in addition. Without it, requests are always parsed and written
+    again."""
 
     def meter(self, fields: dict[str, msgspec.Raw]) -> StreamMeter:
         """Return a meter for the answer to a request. Edits the fields if the answer would otherwise not be metered."""
         ...
 
     def takes(self, fields: Mapping[str, msgspec.Raw], facts: ModelFacts) -> bool:
-        """Whether a model with these facts takes the fields as they are. If not, the request is read and written."""
+        """Return whether a model with these facts takes the fields unchanged. If not, the request is parsed and written
+        again."""
         ...
 
     def edit_images(self, messages: object, edit: Callable[[Media], Media]) -> None:
-        """Replace each image in the decoded messages of a body by what `edit` returns. Everything else stays as it is,
-        also what does not follow this dialect."""
+        """Replace each image in the decoded messages of a body by the result of `edit`. Everything else stays
+        unchanged, even if it does not follow this dialect."""
 
 
 def passthrough(dialect: Dialect) -> Passthrough | None:

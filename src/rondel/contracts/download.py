@@ -1,4 +1,4 @@
-"""What can be downloaded once, with what a person must know before they agree. Knows no address."""
+"""Something that is downloaded once, with what a person must know before agreeing. Knows no address."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Protocol, TypeAlias, runtime_checkable
 
 Step: TypeAlias = tuple[int, int, str]
-"""How many bytes are there, of how many, and from where."""
+"""How many bytes have arrived, of how many, and from where."""
 
 
 class Downloadable(Protocol):
@@ -21,7 +21,7 @@ class Downloadable(Protocol):
 
     @property
     def size(self) -> str:
-        """Its size for people."""
+        """Its size, formatted for people."""
         ...
 
     @property
@@ -34,9 +34,9 @@ class NeedsDownload(Protocol):
 
     @property
     def missing(self) -> Downloadable | None:
-        """What must be downloaded first; None once it is there."""
+        """The missing download; None once it is complete."""
         ...
 
     def download(self) -> AsyncGenerator[Step]:
-        """Download it, with the progress. Close it to stop; the part that is there is kept."""
+        """Download it, and yield the progress. Close it to stop; the part that has arrived is kept."""
         ...

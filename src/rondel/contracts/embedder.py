@@ -1,4 +1,5 @@
-"""The contract of an embedder: texts become vectors whose cosine says how near their meanings are. Knows no model."""
+"""The contract of an embedder: it turns texts into vectors whose cosine says how similar their meanings are. Knows no
+model."""
 
 from __future__ import annotations
 
@@ -38,6 +39,6 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """Return a vector for each text, or raise an EngineError. A text that is too long for the model counts by its
-        beginning."""
+        """Return a vector for each text, or raise an EngineError. If a text is too long for the model, only its
+        beginning counts."""
         ...

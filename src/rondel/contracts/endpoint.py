@@ -1,4 +1,4 @@
-"""Where models are asked: providers, endpoints, and what is known about models. All of it is data.
+"""Providers, endpoints, and facts about models, all as data.
 
 Knows no network and no wire format, and reads no environment: the variables are passed in.
 """
@@ -17,7 +17,7 @@ from ..errors import ConfigError, nearest
 from ..text.redaction import is_web_address, secrets_in_headers, secrets_in_url, shown_url
 from ..values import ModelFacts, Value
 
-_VERSION = re.compile(r"v\d+\w*")  # A path's segment that names an API's version: `v1`, `v4`, `v1beta`
+_VERSION = re.compile(r"v\d+\w*")  # a path segment that names an API's version: `v1`, `v4`, `v1beta`
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -176,7 +176,7 @@ PROVIDERS: dict[str, Provider] = {
 
 
 def known_provider(name: str) -> Provider:
-    """Return what is known about a provider: nothing, if it is not in the table."""
+    """Return what is known about a provider; empty facts if it is not in the table."""
     return PROVIDERS.get(name, Provider(""))
 
 
@@ -281,7 +281,7 @@ _VENDOR = re.compile(r"(?:[a-z]+\.)?(?:anthropic|openai|deepseek|mistral)\.")
 
 
 def facts_of(provider: str, model: str) -> ModelFacts:
-    """Return what is known about a model; permissive if nothing is. A local server sets the window itself."""
+    """Return what is known about a model; permissive facts if nothing is. A local server sets the window itself."""
     name = _VENDOR.sub("", model.lower().rpartition("/")[2], count=1).replace(".", "-")
     facts = next((facts for pattern, facts in FACTS if _fits(name, pattern)), ModelFacts())
     if (known := PROVIDERS.get(provider)) is None:
@@ -297,6 +297,7 @@ def facts_of(provider: str, model: str) -> ModelFacts:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    # Comparing the beginning first avoids compiling most patterns, which takes longer than reading the configuration.
+    # Comparing the beginning first avoids compiling most patterns, which would take longer than reading the
+    # configuration.
     begins = pattern.partition("*")[0].partition("[")[0]
     return name.startswith(begins) and fnmatchcase(name, pattern)

@@ -1,9 +1,9 @@
 """Fits the options of a prompt to what its model accepts.
 
 Programs send every model the options that their usual model takes: too many tokens, thinking, or thinking in another
-form. A server rejects the whole request for that. For an unknown model only one option is dropped, a gateway caller's
-`thinking: off`, because many servers reject the field itself. Pure; of wire formats it knows only which have two forms
-for thinking.
+form. A server then rejects the whole request. For an unknown model only one option is dropped, a gateway caller's
+`thinking: off`, because many servers reject the field itself. Pure; the only thing that it knows about wire formats is
+which have two forms for thinking.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fitted(prompt: Prompt, facts: ModelFacts, dialect: str) -> Prompt:
         options = _capped(options, most)
     if _asks_thinking(options):
         if facts.thinking_strict and (options.tool_choice or "").startswith(("required", "tool:")):
-            options = _without_thinking(options)  # both together are refused, and callers rely on the call
+            options = _without_thinking(options)  # both together are refused, and callers rely on the required call
         elif dialect in _TWO_FORMS:
             options = _in_its_form(options, facts, prompt, dialect)
     if not facts.sampling or (facts.thinking_strict and _asks_thinking(options)):
@@ -102,7 +102,7 @@ def _budget(options: Options) -> int | None:
 
 
 def _lost_its_thinking(messages: Iterable[Message], dialect: str) -> bool:
-    """Whether the thinking before the newest calls is missing.
+    """Return whether the thinking before the newest calls is missing.
 
     A model that takes a budget requires its own thinking before its calls. If that is missing (another model made the
     calls, or the caller could not keep it), the request is refused unless thinking is off.

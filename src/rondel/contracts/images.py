@@ -1,4 +1,4 @@
-"""The contract of an image engine: a prompt becomes pictures, or changes the pictures that come with it. Knows no
+"""The contract of an image engine, which makes pictures from a prompt, or edits pictures that come with it. Knows no
 model."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contracts of knowledge bases: what a reader makes of a file, and the store that holds and searches the chunks.
+"""The contracts of knowledge bases: readers, which parse files, and the store that keeps and searches the chunks.
 
 Knows no file format, no embedder and no database; see knowledge/readers/ and stores/.
 """
@@ -20,7 +20,8 @@ from .source import Passage
 
 
 class Section(Value, frozen=True):
-    """A piece of a document under its headings. `line` and `page` are where it begins, from 1, if they are known."""
+    """A piece of a document under its headings. `line` and `page` are where it begins, counted from 1, if they are
+    known."""
 
     text: str
     headings: tuple[str, ...] = ()
@@ -41,13 +42,12 @@ class Unreadable(RondelError):
 class DocumentReader(Protocol):
     """Reads one kind of file. Installed readers are found by the entry points `rondel.readers`.
 
-    What it reads is hostile until shown otherwise: it limits what it unpacks, and follows no reference to anything
-    outside of the data.
+    It must treat files as hostile: it limits what it unpacks, and follows no reference to anything outside the data.
     """
 
     @property
     def suffixes(self) -> Sequence[str]:
-        """The ends of the names of its files, in lower case: `.md`."""
+        """The suffixes of its files, in lower case: `.md`."""
         ...
 
     def read(self, data: bytes, name: str) -> Document:
@@ -56,7 +56,7 @@ class DocumentReader(Protocol):
 
 
 class Chunk(Value, frozen=True):
-    """A part of a document that is found as a whole. `headings` are joined: `Guide > Refunds`."""
+    """A part of a document, the unit that a search finds. `headings` are joined: `Guide > Refunds`."""
 
     text: str
     headings: str = ""
@@ -65,7 +65,7 @@ class Chunk(Value, frozen=True):
 
 
 def embedded_text(title: str, chunk: Chunk) -> str:
-    """Return what is embedded of a chunk: its text below the document's title and its headings."""
+    """Return the text of a chunk that is embedded: its own text below the document's title and its headings."""
     head = " > ".join(part for part in (title, chunk.headings) if part)
     return f"{head}\n{chunk.text}" if head else chunk.text
 
@@ -79,8 +79,8 @@ def chunk_key(text: str) -> bytes:
 
 
 class StoredDocument(Value, frozen=True):
-    """A document of a base. `signature` is what the file system said of the file when it was read; empty if that
-    cannot be relied on. `problem` says why a file could not be read; it has no chunks then."""
+    """A document of a base. `signature` is the file's signature in the file system when it was read; empty if that is
+    unreliable. `problem` says why a file could not be read; it has no chunks then."""
 
     path: str
     signature: str = ""
@@ -92,7 +92,7 @@ class StoredDocument(Value, frozen=True):
 
 
 class BaseInfo(Value, frozen=True):
-    """What is stored of a base. `vectors` counts the chunks that have one."""
+    """What is stored for a base. `vectors` counts the chunks that have one."""
 
     key: str
     embedder: str = ""
@@ -105,7 +105,7 @@ class BaseInfo(Value, frozen=True):
 
 
 class BaseState(Value, frozen=True):
-    """What a sync must know of a base before it begins. `interrupted` says that the last sync did not end."""
+    """What a sync must know about a base before it begins. `interrupted` says that the last sync did not finish."""
 
     embedder: str = ""
     dimensions: int = 0
@@ -116,7 +116,7 @@ class BaseState(Value, frozen=True):
 
 class Changes(Value, frozen=True):
     """What a sync changes, all or nothing. `moved` maps the old path of a document to its new row, `touched` are rows
-    whose content is the same. `collect` also looks for vectors that an interrupted sync has left."""
+    whose content is unchanged. With `collect`, vectors that an interrupted sync left are removed, too."""
 
     put: tuple[tuple[StoredDocument, tuple[Chunk, ...]], ...] = ()
     moved: dict[str, StoredDocument] = {}
@@ -134,7 +134,7 @@ class Filter(Value, frozen=True):
 
 
 class Hit(NamedTuple):
-    """A chunk that was found, by its id, and how well it fits by the search's own measure; more is better."""
+    """The id of a chunk that was found, and its score by the search's own measure; higher is better."""
 
     chunk: int
     score: float
@@ -149,13 +149,14 @@ class StoredChunk(Value, frozen=True):
 
 
 class KnowledgeStore(Protocol):
-    """Documents, their chunks and the chunks' vectors, by base. What is stored can be made again from the files.
+    """Documents, their chunks and the chunks' vectors, by base. Everything can be rebuilt from the files.
 
     A base appears with its first change. Every method that is given an unknown base finds nothing.
     """
 
     def lock(self, base: str, *, wait: bool = True) -> AbstractAsyncContextManager[bool]:
-        """Hold the right to change a base, against all processes. Without `wait`, yield False if another one has it."""
+        """Hold the exclusive right among all processes to change a base. Without `wait`, yield False if another one has
+        it."""
         ...
 
     async def info(self, base: str) -> BaseInfo | None: ...
@@ -169,16 +170,16 @@ class KnowledgeStore(Protocol):
         ...
 
     async def apply(self, base: str, changes: Changes, *, at: float) -> None:
-        """Make the changes in one transaction: a search sees all of them or none. Vectors that no chunk uses any more
-        are removed."""
+        """Make the changes in one transaction: a search sees all of them or none. Vectors that no chunk uses are
+        removed."""
         ...
 
     async def remove(self, base: str) -> bool:
-        """Remove a base and all that belongs to it. Return False if there is none."""
+        """Remove a base with everything that belongs to it. Return False if it does not exist."""
         ...
 
     async def set_embedder(self, base: str, embedder: str, dimensions: int) -> None:
-        """Say which embedder the vectors of a base come from. The vectors of another one are removed."""
+        """Set the embedder that the vectors of a base come from. Vectors of another one are removed."""
         ...
 
     async def known_vectors(self, base: str, keys: Collection[bytes]) -> set[bytes]:
@@ -186,7 +187,8 @@ class KnowledgeStore(Protocol):
         ...
 
     async def put_vectors(self, base: str, vectors: Sequence[tuple[bytes, Vector]]) -> None:
-        """Store vectors, also of chunks that are not there yet: an interrupted sync keeps what it has embedded."""
+        """Store vectors, also of chunks that are not stored yet, so that an interrupted sync keeps what it has
+        embedded."""
         ...
 
     async def without_vectors(self, base: str, limit: int) -> list[StoredChunk]:
@@ -202,7 +204,7 @@ class KnowledgeStore(Protocol):
         ...
 
     async def chunks(self, base: str, ids: Sequence[int]) -> list[StoredChunk]:
-        """Return chunks by their ids, in that order; those that are gone are left out."""
+        """Return chunks by their ids, in that order; deleted ones are left out."""
         ...
 
     async def chunks_of(self, base: str, path: str) -> list[StoredChunk]: ...
@@ -230,7 +232,7 @@ class KnowledgeBases(Protocol):
         engine: Callable[[str], Engine] | None = None,
     ) -> list[Passage]:
         """Return the best passages of the named bases, or of all. `charged` wraps a base's embedder, `engine` returns
-        the engine of a base that reranks. Raises RondelError for a name that is not known."""
+        the engine of a base that reranks. Raises RondelError for an unknown name."""
         ...
 
 
@@ -241,4 +243,4 @@ class NoKnowledge:
 
     async def search(self, query: str, limit: int, *, bases: Sequence[str] = (), **_: object) -> list[Passage]:
         named = f" {bases[0]!r}" if bases else ""
-        raise RondelError(f"there is no knowledge base{named}; make a folder documents/, or [knowledge.<name>]")
+        raise RondelError(f"there is no knowledge base{named}; create a folder documents/, or add [knowledge.<name>]")

@@ -100,8 +100,8 @@ class ChargePage(Value, frozen=True):
 class Rule(Value, frozen=True):
     """How much may be spent in a window on calls that match `scope`: in tokens, in dollars, or both.
 
-    `scope` maps dimensions to values; `*` means each value on its own, so `{"person": "*"}` gives each person as much.
-    Without a scope, the rule covers all calls together. `warn` emits an event, `block` refuses the call.
+    `scope` maps dimensions to values; `*` applies the limit to each value separately: `{"person": "*"}` is a limit per
+    person. Without a scope, the rule covers all calls together. `warn` emits an event, `block` refuses the call.
     """
 
     scope: dict[str, str] = {}
@@ -116,14 +116,14 @@ class Rule(Value, frozen=True):
             if dimension not in DIMENSIONS:
                 raise RondelError(f"a limit's scope has no {dimension!r}{nearest(dimension, DIMENSIONS)}")
         if self.window not in WINDOWS:
-            raise RondelError(f"a limit's window is not {self.window!r}{nearest(self.window, WINDOWS)}")
+            raise RondelError(f"a limit's window cannot be {self.window!r}{nearest(self.window, WINDOWS)}")
         if self.mode not in ("warn", "block"):
-            raise RondelError(f"a limit's mode is not {self.mode!r}{nearest(self.mode, ('warn', 'block'))}")
+            raise RondelError(f"a limit's mode cannot be {self.mode!r}{nearest(self.mode, ('warn', 'block'))}")
         if self.tokens is None and self.money is None:
             raise RondelError("a limit needs `tokens`, `money` (in dollars), or both")
         for name, most in (("tokens", self.tokens), ("money", self.money)):
             if most is not None and not 0 <= most < 1e15:
-                raise RondelError(f"a limit's {name} is {most!r}; it is 0 or more")
+                raise RondelError(f"a limit's {name} is {most!r}; it must be 0 or more")
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -161,12 +161,12 @@ def dimensions_in(dimension: str) -> tuple[str, ...]:
 
 
 def values_in(scope: Scope, dimensions: Sequence[str]) -> list[str]:
-    """Return the values under which a scope counts in some dimensions together; none if one of them is unknown."""
+    """Return the values under which a scope counts in several dimensions together; none if one of them is unknown."""
     return [BETWEEN.join(values) for values in product(*(scope.values_of(name) for name in dimensions))]
 
 
 class Account(Value, frozen=True):
-    """One value of a dimension in one window: what spending is counted on."""
+    """One value of a dimension in one window, on which spending is counted."""
 
     dimension: str
     value: str
@@ -178,7 +178,7 @@ class Account(Value, frozen=True):
         return cls(dimension, value, window, start_of(window, day_of(at)))
 
     def counts(self, charge: Charge) -> bool:
-        """Whether what a charge spends is counted on this account."""
+        """Return whether a charge is counted on this account."""
         if start_of(self.window, day_of(charge.at)) != self.start:
             return False
         return self.value in values_in(charge.scope, dimensions_in(self.dimension))
@@ -209,7 +209,7 @@ class Cap(Value, frozen=True):
     cost_nanousd: int | None = None
 
     def allows(self, tokens: int, nanousd: int) -> bool:
-        """Whether so much in all, spent and reserved, is within the cap."""
+        """Return whether this total, spent and reserved, is within the cap."""
         if self.tokens is not None and tokens > self.tokens:
             return False
         return self.cost_nanousd is None or nanousd <= self.cost_nanousd
@@ -223,8 +223,8 @@ class Refusal(Value, frozen=True):
 
 
 class Reserved(Value, frozen=True):
-    """What a call is expected to spend, until it is settled. If it never is, `charge` is charged. At least `tokens_min`
-    and `nanousd_min` must fit."""
+    """What a call is expected to spend, until it is settled. If it is never settled, `charge` is charged. At least
+    `tokens_min` and `nanousd_min` must fit."""
 
     charge: Charge
     until: float
@@ -232,10 +232,10 @@ class Reserved(Value, frozen=True):
     nanousd_min: int = 1
 
 
-Told: TypeAlias = Callable[[list[Balance]], None]  # gets the balances of the accounts that it was given with
+Told: TypeAlias = Callable[[list[Balance]], None]  # gets the balances of the accounts that were given with it
 
 UnknownPrice: TypeAlias = Literal["block", "estimate", "allow"]
-"""What a limit of money does with a call of unknown price."""
+"""What a money limit does with a call of unknown price."""
 OnWriteFailure: TypeAlias = Literal["allow", "block"]  # whether calls are allowed while charges cannot be written
 
 
@@ -263,8 +263,8 @@ class LedgerStore(Protocol):
         accounts: Sequence[Account] = (),
         told: Told | None = None,
     ) -> None:
-        """Store a charge and release its reservation, soon and without waiting. A reservation is settled once: what
-        comes later, or after it was taken for lost, is not stored. Without a reservation, settle each call once.
+        """Store a charge and release its reservation, soon and without waiting. A reservation is settled once: a later
+        charge, or one after it was considered lost, is not stored. Without a reservation, settle each call once.
 
         When that is written, `told` is called with the balances of `accounts`.
         """
@@ -277,7 +277,7 @@ class LedgerStore(Protocol):
     def reserve(self, reserved: Reserved, caps: Sequence[Cap]) -> Awaitable[Refusal | None]:
         """Reserve what the charge spends, on every account on which it counts, if all caps have room for its minimum.
 
-        This is atomic, also between processes. What a dead worker had claimed counts as spent.
+        This is atomic, also between processes. What a dead worker had reserved counts as spent.
         """
         ...
 
@@ -288,8 +288,8 @@ class LedgerStore(Protocol):
     async def page(
         self, dimension: str, window: Window, *, value: str | None, first: int, last: int, cursor: str, limit: int
     ) -> Page:
-        """Return the newest windows first, and the values of one window in order. `first` and `last` are the days
-        between which windows begin."""
+        """Return a page of rows, the newest windows first, with the values of a window in order. Only windows that
+        begin between the days `first` and `last` are included."""
         ...
 
     async def top(self, dimension: str, window: Window, start: int, limit: int) -> list[Row]:

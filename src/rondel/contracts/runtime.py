@@ -2,7 +2,7 @@
 
 A job is work with an id, a kind, a key and a time. Jobs with the same key run one at a time (or `slots` at a time), in
 the order in which they were submitted, in all processes that share a store. Submitting the same id twice has no effect,
-and submitted jobs survive a crash. Knows nothing of turns.
+and submitted jobs survive a crash. Knows no turns.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Job(Value, frozen=True):
     kind: JobKind
     key: str
     payload: Any = {}
-    """What the handler needs: plain data, or a value that is plain data once the job was read from the store."""
-    at: float = 0.0  # do not run it before this time (seconds since the epoch); 0 is at once
+    """What the handler needs: plain data, or a value that becomes plain data when the job is read from the store."""
+    at: float = 0.0  # do not run it before this time (seconds since the epoch); 0 means at once
     slots: int = 1
-    """How many jobs of this key may run at the same time, in all processes. All jobs of a key say the same."""
+    """How many jobs of this key may run at the same time, in all processes. The same for all jobs of a key."""
 
 
 class Signal(Value, frozen=True):
-    """A request to a job that runs, in whatever process: stop the turn, add a message to it, or cancel the job.
+    """A request to a job that runs in any process: stop the turn, add a message to it, or cancel the job.
 
     An answer to a question is not a signal: the turn that asked has ended, and the answer is part of the job that
     continues it.
@@ -43,7 +43,7 @@ class Signal(Value, frozen=True):
     payload: dict[str, Any] = {}
     key: str = ""
     job: str = ""
-    """The job that it is for, even if it waits. If it is empty, the first job that runs under the key gets it."""
+    """The job that gets it, even if that job waits. If empty, the first job that runs under the key gets it."""
 
 
 class JobInfo(Value, frozen=True):
@@ -80,7 +80,7 @@ class JobInfo(Value, frozen=True):
 
 
 Handler: TypeAlias = Callable[[Job], Awaitable[None]]
-SignalHandler: TypeAlias = Callable[[Signal], Awaitable[bool]]  # returns whether it did what the signal asks for
+SignalHandler: TypeAlias = Callable[[Signal], Awaitable[bool]]  # returns whether it did what the signal asks
 
 
 class JobQueue(Protocol):
@@ -101,20 +101,20 @@ class JobQueue(Protocol):
         ...
 
     async def is_claimed(self, key: str) -> bool:
-        """Whether another living worker has a claim on a job of this key."""
+        """Return whether another living worker has a claim on a job of this key."""
         ...
 
     def finish_job(self, id: str) -> None:
-        """Delete a job and release its claim, without waiting. After a crash in between the job runs again, so its
-        handler must recognize work that is done."""
+        """Delete a job and release its claim, without waiting. After a crash before the deletion the job runs again, so
+        its handler must recognize work that is done."""
 
     async def orphaned_jobs(self, key: str = "") -> list[Job]:
         """Take over the pending jobs that no other living worker holds, of one key or of all; return them in order."""
         ...
 
     async def signal_job(self, signal: Signal) -> bool:
-        """Send a signal to the job that it names, or to the first that runs under its key, if another living worker
-        holds that. Return False otherwise."""
+        """Send a signal to the job that it names, or to the first job that runs under its key, if another living worker
+        holds that job. Return False otherwise."""
         ...
 
     async def wait_for_others(self) -> list[Signal]:
@@ -127,10 +127,11 @@ class Runtime(Protocol):
     async def start(
         self, handlers: Mapping[str, Handler], *, recover: bool = True, on_signal: SignalHandler | None = None
     ) -> None:
-        """Start to run jobs, with one handler per kind. With `recover`, first those that a dead worker left."""
+        """Start running jobs, with one handler per kind. With `recover`, run those that a dead worker left first."""
 
     async def submit(self, job: Job) -> bool:
-        """Return when the job is stored; it starts when its key is free. False if it was submitted before."""
+        """Submit a job, and return when it is stored; it starts when its key is free. False if it was submitted
+        before."""
         ...
 
     async def recover(self, key: str) -> list[Job]:
@@ -146,7 +147,7 @@ class Runtime(Protocol):
         ...
 
     def is_pending(self, key: str) -> bool:
-        """Whether a job of this key runs or waits here."""
+        """Return whether a job of this key runs or waits here."""
         ...
 
     async def drain(self) -> None:

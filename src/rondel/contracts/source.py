@@ -16,7 +16,7 @@ class Passage(Value, frozen=True):
     text: str
     title: str = ""
     where: str = ""  # A path in its source, or a URL
-    score: float = 0.0  # how well it fits, by the source's own measure; only passages of one search can be compared
+    score: float = 0.0  # how well it fits, by the source's own measure; comparable only within one search
     headings: str = ""  # the headings above it: `Guide > Refunds`
     line: int | None = None
     page: int | None = None
@@ -39,9 +39,9 @@ class Passage(Value, frozen=True):
 class Source(Protocol):
     @property
     def name(self) -> str:
-        """What people call it, in a word or two."""
+        """Its name for people, in a word or two."""
         ...
 
     async def search(self, query: str, limit: int) -> Sequence[Passage]:
-        """The passages that fit best, the best first, no more than `limit`; none when nothing fits."""
+        """Return the passages that fit best, best first, no more than `limit`; none if nothing fits."""
         ...

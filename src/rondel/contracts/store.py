@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .ledger import LedgerStore
 
 TITLE_CHARS_MAX = 80
-KEYS_MAX = 1_000  # keys that one call lists
+KEYS_MAX = 1_000  # how many keys one call lists
 
 
 class ConversationInfo(Value, frozen=True):
@@ -50,10 +50,10 @@ class ConversationInfo(Value, frozen=True):
     created_at: float = 0.0
     updated_at: float = 0.0
     person: str = ""
-    """The id of the person whose conversation it is: the one who started its first turn."""
+    """The id of the owner: the person who started the first turn."""
 
     def after(self, *entries: Entry) -> ConversationInfo:
-        """This summary, brought forward by the entries that follow it."""
+        """Return this summary, updated with the entries that follow it."""
         agent, title, state, messages, usage = self.agent, self.title, self.state, self.messages, self.usage
         person = self.person
         for entry in entries:
@@ -100,7 +100,7 @@ SEARCHED_CHARS_MAX = 100_000
 
 
 def searched_text(event: DurableEvent) -> str:
-    """Return the part of an event that a search looks at: what was said, or the title that a person gave."""
+    """Return the part of an event that is searched: the text of a message, or the title that a person gave."""
     match event:
         case MessageAdded(message=message) | MessageQueued(message=message) | RoundFinished(message=message):
             return message.text[:SEARCHED_CHARS_MAX]
@@ -111,7 +111,7 @@ def searched_text(event: DurableEvent) -> str:
 
 
 class Live(Value, frozen=True):
-    """Events that are not stored, such as deltas; they happened after entry `seq` and before the next one."""
+    """Events that are not stored, such as deltas, and that happened after entry `seq` and before the next one."""
 
     seq: int
     events: tuple[Event, ...]
@@ -129,7 +129,7 @@ class Subscription(Protocol):
 
 
 class Log(Protocol):
-    """The append-only log of each conversation: the only truth about what happened. Nothing here blocks the loop."""
+    """The append-only log of each conversation, the single source of truth. Nothing here blocks the loop."""
 
     async def append(
         self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
@@ -156,12 +156,12 @@ class Log(Protocol):
 
     @property
     def subscribed(self) -> Container[str]:
-        """The conversations to which other workers may subscribe: an event of any other need not be published."""
+        """The conversations to which other workers may subscribe; events of others need not be published."""
         ...
 
     def publish(self, conversation: str, seq: int, event: Event) -> None:
-        """Show an event that is not stored to the subscribers of other workers. Does nothing if there are none, does
-        not wait, and is bounded: a subscriber that misses events gets `Lagged`. `seq` is the last entry before it."""
+        """Show an event that is not stored to the subscribers of other workers, if there are any. Does not wait, and is
+        bounded: a subscriber that misses events gets `Lagged`. `seq` is the last entry before it."""
 
     async def last_seq(self, conversation: str) -> int:
         """Return the position of the last entry; 0 if there is none. Cheap while this worker has a claim on a job of
@@ -172,21 +172,22 @@ class Log(Protocol):
         self, *, limit: int = 50, before: ConversationInfo | None = None, person: str | None = None
     ) -> list[ConversationInfo]:
         """List conversations, newest first, without children (with a `/` in their id). `before` is the last one of the
-        previous page; `person` is whose conversations to list, everyone's by default."""
+        previous page; `person` is the owner of the conversations to list; by default, they may be anyone's."""
         ...
 
     async def info(self, conversation: str) -> ConversationInfo | None:
-        """Return what the list of conversations has about one, or None if it is unknown."""
+        """Return the summary of a conversation, or None if it is unknown."""
         ...
 
     async def search(self, words: str, *, limit: int = 20, person: str | None = None) -> list[Found]:
         """Find conversations in which one message, or the title, has all of these words or words that start like them.
-        Newest first. Case and accents do not count, and neither does what was undone. `person` is whose conversations
-        to search, everyone's by default."""
+        Newest first. Case and accents are ignored, and so are turns that were undone. `person` is the owner of the
+        conversations to search; by default, they may be anyone's."""
         ...
 
     async def delete(self, conversation: str) -> bool:
-        """Delete a conversation, its children, and those of their jobs that nobody runs. False if it does not exist."""
+        """Delete a conversation, its children, and those of their jobs that are not running. Return False if it does
+        not exist."""
         ...
 
     def keep_open(self, in_use: Callable[[str], bool]) -> None:
@@ -198,25 +199,25 @@ def no_events(conversation: str) -> StoreError:
 
 
 def not_json(what: str, error: Exception) -> StoreError:
-    return StoreError(f"{what} cannot be written as JSON ({error}): put only plain values into it")
+    return StoreError(f"{what} cannot be written as JSON ({error}): use only plain values")
 
 
 def works_elsewhere(conversation: str) -> StoreConflict:
     return StoreConflict(
         f"another process works on conversation {conversation!r}, so nothing can be written to it from here: "
-        "wait until its turn is over"
+        "wait until its turn has ended"
     )
 
 
 def not_next(conversation: str, last: int, seq: int) -> StoreConflict:
     return StoreConflict(
         f"conversation {conversation!r} is at entry {last!r}, so entry {seq!r} cannot follow: "
-        "another worker appended first; read it again and go on from there"
+        "another worker appended first; read it again and continue from there"
     )
 
 
 def is_key(namespace: str, key: str) -> bool:
-    """Whether a value can be stored there: both parts have a name that UTF-8 can encode."""
+    """Return whether a value can be stored there: both parts have a name that UTF-8 can encode."""
     try:
         return bool(namespace and key and f"{namespace}{key}".encode())
     except UnicodeEncodeError:
@@ -241,7 +242,7 @@ class KeyValueStore(Protocol):
 
     def put_soon(self, namespace: str, key: str, value: bytes | None, *, until: float | None = None) -> None:
         """Store a value, or remove it if it is None, without waiting: within 50 ms, before or together with the next
-        write of any kind. A read may not find it yet. A failure is logged."""
+        write of any kind. Until then, a read may not find it. A failure is logged."""
 
     async def get(self, namespace: str, key: str) -> bytes | None:
         """Return the value; None if there is none or it has expired."""
@@ -270,14 +271,14 @@ class Store(Log, KeyValueStore, JobQueue, Protocol):
 
 
 async def tail(log: Log, conversation: str, after: int) -> AsyncGenerator[Entry, None]:
-    """`Log.tail` by means of `Log.subscribe`."""
+    """Implement `Log.tail` with `Log.subscribe`."""
     changed = asyncio.Event()
     changed.set()
     subscription = log.subscribe(conversation, changed.set)
     try:
         while True:
             await changed.wait()
-            changed.clear()  # before the read: a change during it needs another one
+            changed.clear()  # before the read: a change during the read needs another one
             for found in await subscription.read(after):
                 if isinstance(found, Entry):
                     after = found.seq

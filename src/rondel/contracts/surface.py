@@ -23,7 +23,7 @@ Level: TypeAlias = Literal["info", "warning", "error"]
 class Surface(Protocol):
     """A front end with a session, such as the terminal: it shows what the session tells it."""
 
-    person: Person  # who types here
+    person: Person  # the person who types here
     shows: tuple[type[Event], ...]  # the events that it wants to see
     commands: Sequence[Command]  # commands that only this surface has, such as `/quit`
     tips: tuple[tuple[str, str], ...]  # what `/help` says about the surface itself, such as its keys
@@ -47,4 +47,4 @@ class Surface(Protocol):
         """Ask the person. The next line that is not a command is the answer."""
 
     def show_working(self, working: bool) -> None:
-        """A turn began, or nothing is running any more."""
+        """Show that a turn began, or that nothing is running any more."""

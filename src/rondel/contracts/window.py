@@ -50,7 +50,7 @@ def end_of(window: Window, start: int) -> int:
 
 @lru_cache(maxsize=4096)
 def key_of(window: Window, start: int) -> str:
-    """`2026-02-28`, `2026-W09`, `2026-02`, or `lifetime`."""
+    """Return the key of a window: `2026-02-28`, `2026-W09`, `2026-02`, or `lifetime`."""
     if window == "lifetime":
         return LIFETIME
     when = _EPOCH + timedelta(days=start)

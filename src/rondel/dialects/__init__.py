@@ -1,4 +1,5 @@
-"""The wire formats that Rondel speaks. Importing this imports none of them: each comes when it is first asked for."""
+"""The wire formats that Rondel speaks. Importing this package imports none of them; each is loaded when it is first
+used."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def error_of_answer(status: int, body: bytes, *, provider: str, model: str) -> E
     """Return the error that an HTTP answer means, with the server's message and what to do."""
     who = provider or "the model server"
     said, code = _words(body)
-    said = said.removesuffix(".") if not said.endswith("..") else said  # it is quoted in a longer sentence
+    said = said.removesuffix(".") if not said.endswith("..") else said  # it is quoted inside a longer sentence
     quoted = f": {said}" if said else ""
     code = code or str(status)
     if status in (401, 403):
@@ -129,7 +129,7 @@ def _words_of(error: object) -> tuple[str, str]:
 
 
 def _status_of(error: object) -> int:
-    """Some servers put an HTTP status into `code`."""
+    """Return the HTTP status in `code`, where some servers put it."""
     if not isinstance(error, dict):
         return 0
     raw: Json = as_object(error)  # pyright: ignore[reportUnknownArgumentType]

@@ -1,4 +1,4 @@
-"""Edits the images of a body that is relayed unchanged otherwise. Knows no single wire format."""
+"""Edits the images of a body that is otherwise relayed unchanged. Knows no single wire format."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Edit: TypeAlias = Callable[[Media], Media]
 def edit_blocks(
     blocks: Iterable[Json], edit: Edit, kind: str, read: Callable[[Json], Part], write: Callable[[Media], Json | None]
 ) -> None:
-    """Replace each image by what `edit` returns. `kind` is the type of blocks that are images."""
+    """Replace each image by the result of `edit`. `kind` is the type of image blocks."""
     for block in blocks:
         if block.get("type") != kind:
             continue
         try:
             media = read(block)
         except WireError:
-            continue  # the caller's mistake: the model's server will say so
+            continue  # the caller's mistake, which the model's server will report
         if isinstance(media, Media) and (edited := edit(media)) is not media:
             written = write(edited) or {}
             block.clear()

@@ -1,7 +1,7 @@
-"""Reads what matters of a stream that is relayed as bytes: who answered, what it cost, and where it ends.
+"""Reads what matters from a stream that is relayed as bytes: who answered, what it cost, and where it ends.
 
 Bytes go in, split anywhere; whole events come out unchanged. Nearly all events are pieces of text. The events of a
-chunk are decoded together, as far as a dialect needs to say which of them matter, and only those are read.
+chunk are decoded together, as far as a dialect needs to tell which of them matter, and only those are read.
 
 Knows no single wire format, no network and no clock.
 """
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 NOTHING = msgspec.Raw(b"null")  # the value of a field that is missing, where only its presence matters
 
-EVENT_BYTES_MAX = 16 * 1024 * 1024  # one event may be this big
+EVENT_BYTES_MAX = 16 * 1024 * 1024  # the largest event
 
 # Two line ends in a row, matched possessively: a CR and its LF are one line end, not a blank line.
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
@@ -44,14 +44,14 @@ class Typed(msgspec.Struct):
 
 
 class EventMeter:
-    """What all dialects share. A subclass says which events matter, and what they mean."""
+    """The part of a meter that all dialects share. A subclass says which events matter, and what they mean."""
 
     name = ""
     ends_with = ""  # the event that ends an answer, named in the error if it is missing
     end = b""  # the last event, if its data is not JSON
     piece: msgspec.json.Decoder[Any]
     pieces: msgspec.json.Decoder[list[Any]]
-    """Decode an event, and a list of them, as far as every event has to be right."""
+    """Decode an event, and a list of them, as far as every event must be valid."""
 
     def __init__(self, *, bytes_max: int = EVENT_BYTES_MAX) -> None:
         self.model = self.id = ""
@@ -67,7 +67,7 @@ class EventMeter:
     # --- what a dialect defines ---------------------------------------------------------------------------------------
 
     def _that_matter(self, pieces: list[Any]) -> list[int]:
-        """Which of these decoded events, by number, are more than pieces of an answer that is under way."""
+        """Return the indexes of those events that are more than pieces of an answer in progress."""
         raise NotImplementedError
 
     def _event(self, data: bytes) -> bool:
@@ -102,8 +102,8 @@ class EventMeter:
 
     def _decoded(self, data: bytes) -> list[Any] | None:
         """Decode events in the usual form: one line of data each, with a JSON object; None stands for the `end`.
-        Several are decoded as one list, which is much faster; the count shows if two broken events only make an object
-        together. Returns None for anything else (a comment, nonsense), which is looked at event by event."""
+        Several are decoded as one list, which is much faster; the count shows whether two broken events only form an
+        object together. Returns None for anything else (a comment, nonsense), which is read event by event."""
         before, _, rest = data.partition(_DATA)
         if (before and before[-1] != _LF) or _CR in data:
             return None
@@ -152,7 +152,8 @@ class EventMeter:
         return self._failure_event(error)
 
     def _whole_events(self, data: bytes) -> bytes:
-        """What was kept and these bytes, up to the last blank line; the rest is kept. A huge event is joined once."""
+        """Return the kept bytes and these, up to the last blank line, and keep the rest. A huge event is joined
+        once."""
         end = _end_of_events(data)
         if not self._pending:
             self._keep(data[end:] if end else data)
@@ -185,8 +186,8 @@ class EventMeter:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _look(self, data: bytes, that_matter: Sequence[int] | None = None) -> bytes:
-        """The events among these that are passed on: none after the last, and none that its caller did not ask for.
-        Once an answer is under way, only those `that_matter` are read; None means all."""
+        """Return the events among these that are passed on: none after the last one, and none that the caller did not
+        ask for. Once an answer has begun, only those `that_matter` are read; None means all."""
         kept: list[bytes] = []
         begin = end = 0
         for number, after in enumerate(_ends_of_events(data)):
@@ -213,7 +214,7 @@ class EventMeter:
         return b"".join(kept)
 
     def _break(self, error: EngineError, passed: bytes) -> bytes:
-        """What stands before nonsense is passed on first, where it is a part of the answer."""
+        """Raise for nonsense, after passing on what came before it if that is part of the answer."""
         if not (self.token_seen and passed):
             raise error
         self.broken = error
@@ -223,7 +224,8 @@ class EventMeter:
         return EngineGarbled(f"the answer does not follow the {self.name} protocol: {error}")
 
     def _fails(self, error: EngineError) -> bool:
-        """The upstream wrote an error. Before the first token another attempt can answer; then it is the end."""
+        """Handle an error that the upstream wrote. Before the first token, another attempt can answer; after it, the
+        error is the end."""
         if not self.token_seen:
             raise error
         self.failure, self.done = error, True
@@ -235,7 +237,7 @@ class EventMeter:
 
 
 def counted(read: Callable[[Json], Usage], raw: object, before: Usage) -> Usage:
-    """The usage that an object tells. One that cannot be read is not worth losing an answer: it stays as `before`."""
+    """Return the usage that an object reports, or `before` if it is unreadable: that is not worth losing an answer."""
     try:
         return read(as_object(raw))
     except WireError:
@@ -250,8 +252,7 @@ _KIND = msgspec.json.Decoder(_Kind)
 
 
 def event_of(decoder: msgspec.json.Decoder[T], made: Callable[[str], T], data: bytes) -> T:
-    """An event as a struct. One of a kind that is not known may have anything under the names that matter in others:
-    of such a one only its kind is read."""
+    """Return an event as a struct. Fields of an unknown kind of event may mean anything, so only its kind is read."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:
@@ -272,7 +273,7 @@ def _unreadable(error: Exception, data: bytes) -> WireError:
 
 
 def _end_of_events(data: bytes) -> int:
-    """Where the last whole event ends; 0 when none does."""
+    """Return where the last whole event ends; 0 if none does."""
     if _CR in data:
         return max(_ends_of_events(data), default=0)
     at = data.rfind(b"\n\n")
@@ -280,7 +281,7 @@ def _end_of_events(data: bytes) -> int:
 
 
 def _ends_of_events(data: bytes) -> list[int]:
-    """Where each whole event ends, with its blank line."""
+    """Return where each whole event ends, with its blank line."""
     if _CR in data:
         return [match.end() for match in _BLANK_LINE.finditer(data)]
     *events, _ = data.split(b"\n\n")
@@ -288,9 +289,9 @@ def _ends_of_events(data: bytes) -> list[int]:
 
 
 def _data_of(event: bytes) -> bytes | None:
-    """An event's data, its lines joined; None when it has none, as a comment."""
+    """Return an event's data with its lines joined; None if it has none, like a comment."""
     before, _, data = event.partition(_DATA)
-    if before[-1:] in (b"", b"\n") and data.find(b"\n") == len(data) - 2 and _CR not in event:  # a line, as nearly all
+    if before[-1:] in (b"", b"\n") and data.find(b"\n") == len(data) - 2 and _CR not in event:  # one line, as usual
         return data.strip()
     lines = event.removeprefix(_BOM).splitlines()
     found = [line[5:].removeprefix(b" ") for line in lines if line.startswith(_DATA)]

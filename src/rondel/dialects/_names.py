@@ -1,8 +1,8 @@
 """Names of tools in the form that providers accept: letters, digits, `_` and `-`, up to a length.
 
-A name that would be refused is replaced on the wire by one derived from it alone, so it is the same in every request.
-The reader of the reply knows the tools of the prompt and restores the names of calls: neither the caller nor the tool
-sees the replacement. Knows no single wire format.
+A name that would be refused is replaced on the wire by one that is derived only from it, and so is the same in every
+request. The reader of the reply knows the tools of the prompt and restores the names of calls: neither the caller nor
+the tool sees the replacement. Knows no single wire format.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..contracts.dialect import Json, ReplyReader
 from ..errors import EngineError
 from ..values import Delta, Part, PartFinished, PartStarted, Reply, ToolCall, ToolSpec
 
-DIGITS = 8  # digits of a hash that tell names apart that begin alike
+DIGITS = 8  # digits of a hash that distinguishes names with the same beginning
 _GOOD = re.compile(r"[a-zA-Z0-9_-]+")
 _BAD = re.compile(r"[^a-zA-Z0-9_-]")
 

@@ -1,4 +1,4 @@
-"""What OpenAI's two dialects share: words for how much to think, audio formats, custom tools, the error envelope.
+"""What OpenAI's two dialects share: words for thinking efforts, audio formats, custom tools, the error envelope.
 
 Knows neither dialect's messages nor streams.
 """
@@ -45,7 +45,8 @@ AUDIO_MIMES = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
 def read_effort(raw: Json, key: str, kept: Json) -> ThinkingLevel | None:
-    """How much to think; a word that says more than our levels is put into `kept` under the same key."""
+    """Return how much to think. A word that our levels cannot express exactly is also put into `kept` under the same
+    key."""
     word = text_field(raw, key, "")
     level = _LEVELS.get(word)
     if word and _EFFORTS.get(level) != word:
@@ -54,8 +55,8 @@ def read_effort(raw: Json, key: str, kept: Json) -> ThinkingLevel | None:
 
 
 def write_effort(options: Options, said: object) -> str | None:
-    """Return the effort: the caller's own word if it still means this level, else the level's. A budget of tokens,
-    which these dialects do not have, becomes the nearest level."""
+    """Return the effort: the caller's own word if it still means this level, otherwise the level's. These dialects have
+    no budget of tokens, so it becomes the nearest level."""
     level, tokens_max = options.thinking, options.thinking_tokens_max
     if isinstance(said, str) and _LEVELS.get(said) == level:
         return said
@@ -66,12 +67,12 @@ def write_effort(options: Options, said: object) -> str | None:
 
 TOOL_NAME_MAX = 64  # how long the name of a tool may be here
 USER_LENGTH_MAX = 64
-"""How long a `user` may be here. Other dialects' may be longer: they are told apart by what is made of them."""
+"""How long a `user` may be here. Longer ones of other dialects are replaced by a hash."""
 
 
 def read_user(raw: Json, kept: Json) -> str:
     user = text_field(raw, "user", "")
-    if len(user) > USER_LENGTH_MAX:  # its server may be another than OpenAI's
+    if len(user) > USER_LENGTH_MAX:  # the server may not be OpenAI's
         kept["user"] = user
     return user
 
@@ -92,7 +93,7 @@ def write_plain(message: Message, content: str | list[Json], dialect: str) -> Js
 
 
 def write_choice(options: Options, choice: str | None, *, nested: bool) -> Json:
-    """How to choose among the tools. Chat nests a tool's name in `function`."""
+    """Return how to choose among the tools. Chat nests a tool's name in `function`."""
     wire: object = choice
     if choice and choice.startswith("tool:"):
         named = {"name": choice_sent(choice, TOOL_NAME_MAX)}
@@ -136,7 +137,7 @@ def natural_stop(parts: Iterable[Part]) -> StopReason:
 
 
 def custom_schema(form: Json) -> Json:
-    """What other dialects are told of a custom tool's input, its grammar included."""
+    """Return the schema that other dialects get for a custom tool's input, with its grammar."""
     words = "The input, as plain text."
     if isinstance(grammar := form.get("definition"), str):
         words += f" It follows this grammar ({form.get('syntax', 'grammar')}):\n{grammar}"
@@ -144,7 +145,7 @@ def custom_schema(form: Json) -> Json:
 
 
 def custom_input(call: ToolCall) -> str:
-    """A custom call's text; a model that did not know what it is may have written other arguments."""
+    """Return the text of a custom call. A model that did not know the tool's kind may have written other arguments."""
     text = call.arguments.get("input")
     if isinstance(text, str):
         return text
@@ -157,14 +158,14 @@ def customs_of(prompt: Prompt | None, dialect: str) -> frozenset[str]:
 
 
 def as_custom(part: Part, customs: frozenset[str], dialect: str, kind: str) -> Part:
-    """A call of a caller's custom tool as one, also when it comes from a model that took the tool for a function."""
+    """Return a call of a caller's custom tool as a custom call, even if the model treated the tool as a function."""
     if not customs or not isinstance(part, ToolCall) or part.name not in customs:
         return part
     return msgspec.structs.replace(part, opaque={**part.opaque, dialect: {**own(part, dialect), "type": kind}})
 
 
 def error_status(error: EngineError) -> int:
-    """529 is Anthropic's own; here a server that is overloaded says 503."""
+    """Return the status of an error. 529 is Anthropic's own; here an overloaded server sends 503."""
     status = status_of(error)
     return 503 if status == 529 else status
 
@@ -176,7 +177,7 @@ def error_fields(error: EngineError) -> Json:
 
 
 def usage_details(raw: Json, known: dict[str, tuple[str, ...]]) -> Json:
-    """The details of a usage that our counts do not hold, zeros left out."""
+    """Return the details of a usage that our counts do not contain, without zeros."""
     details: Json = {}
     for key, counts in known.items():
         inner = raw.get(key)

@@ -1,7 +1,7 @@
 """Reads a streamed answer event by event: what all dialects share.
 
-An error in the same bytes as good events is reported after those, so that no text is lost. Knows no single wire
-format, no network and no clock.
+An error in the same bytes as valid events is reported after them, so that no text is lost. Knows no single wire format,
+no network and no clock.
 """
 
 from __future__ import annotations

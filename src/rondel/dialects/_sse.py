@@ -14,8 +14,8 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SseDecoder:
-    """Reads the data of events from bytes: the data itself says what it is, so names and ids are skipped. What is not a
-    whole event yet is kept, up to `bytes_max`."""
+    """Reads the data of events from bytes: the data itself says what it is, so names and ids are skipped. An incomplete
+    event is kept, up to `bytes_max`."""
 
     def __init__(self, *, bytes_max: int = EVENT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -31,7 +31,7 @@ class SseDecoder:
             lines = data[6:-2].split(b"\n\ndata: ")
             if data[-2:] == b"\n\n" and data.count(b"\n") == 2 * len(lines) and b"\r" not in data:
                 self._started = True
-                return lines  # events of one line each, which nearly every token is
+                return lines  # events of one line each, like nearly every token
         found: list[bytes] = []
         for block in self._blocks(data):
             name, _, value = block.partition(b"\ndata: ")
@@ -46,10 +46,10 @@ class SseDecoder:
         return self.feed(b"\n\n") if self._pending else []
 
     def _blocks(self, data: bytes) -> list[bytes]:
-        """The lines of each event that these bytes complete."""
+        """Return the lines of each event that these bytes complete."""
         if self._after_cr or data.find(b"\r") >= 0:
             data = self._only_line_feeds(data)
-        if not self._pending and data[-2:] == b"\n\n":  # whole events, which is how most servers send them
+        if not self._pending and data[-2:] == b"\n\n":  # whole events, as most servers send them
             return self._checked(data[:-2].split(b"\n\n"), len(data))
         if not data:
             return []
@@ -69,12 +69,13 @@ class SseDecoder:
         if rest:
             self._keep(rest)
         else:
-            # The blank line is spent: a line feed that follows is one more blank line, not the end of this event.
+            # The blank line is consumed: a line feed after it is another blank line, not the end of this event.
             self._last_byte = b""
         return blocks
 
     def _only_line_feeds(self, data: bytes) -> bytes:
-        """CR LF and CR as LF. A CR at the very end counts at once, so that no event waits for the byte after it."""
+        """Replace CR LF and CR by LF. A CR at the very end counts at once, so that no event waits for the byte after
+        it."""
         if not data:
             return data
         if self._after_cr and data[0] == 10:
@@ -88,7 +89,7 @@ class SseDecoder:
         self._pending.append(data)
 
     def _checked(self, blocks: list[bytes], size: int) -> list[bytes]:
-        """Return the blocks after checking their size, without the byte order mark that a stream may begin with."""
+        """Check the size of the blocks, and return them without the byte order mark that a stream may begin with."""
         if size > self._bytes_max:
             self._check(max(map(len, blocks)))
         if not self._started:
@@ -115,7 +116,8 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
 
 
 def encode(event: str, data: str | bytes) -> bytes:
-    """One event as bytes. An empty name writes no `event:` line; each line of the data becomes a `data:` line."""
+    """Return one event as bytes. An empty name writes no `event:` line; each line of the data becomes a `data:`
+    line."""
     body = data.encode() if isinstance(data, str) else data
     if b"\n" in body or b"\r" in body:
         body = b"\ndata: ".join(body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"))
@@ -127,5 +129,5 @@ def encode(event: str, data: str | bytes) -> bytes:
 
 
 def comment(text: str = "") -> bytes:
-    """A line that clients ignore and that keeps a connection open."""
+    """Return a line that clients ignore and that keeps a connection open."""
     return b": %b\n\n" % text.replace("\r", " ").replace("\n", " ").encode()

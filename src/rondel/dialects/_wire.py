@@ -120,7 +120,8 @@ _NAMES: dict[type, str] = {
 
 
 def field(raw: Json, key: str, kind: type[T], default: T = _MISSING) -> T:
-    """`raw[key]`, checked. Missing and null give the default; without one they are an error that names the key."""
+    """Return `raw[key]`, checked. Missing and null give the default; without one they are an error that names the
+    key."""
     value = raw.get(key)
     if value is None:
         if default is _MISSING:
@@ -139,13 +140,13 @@ def text_field(raw: Json, key: str, default: str = _MISSING) -> str:
 
 
 def object_field(raw: Json, key: str) -> Json:
-    """`raw[key]` as an object; empty when it is missing."""
+    """Return `raw[key]` as an object; empty if it is missing."""
     value = raw.get(key)
     return value if type(value) is dict else field(raw, key, _OBJECT, {})  # pyright: ignore[reportUnknownVariableType]
 
 
 def count_field(raw: Json, key: str) -> int:
-    """A number of tokens: 0 when it is missing. Some servers write whole numbers as 3.0."""
+    """Return a number of tokens: 0 if it is missing. Some servers write whole numbers as 3.0."""
     value = raw.get(key)
     if type(value) is int:
         return value
@@ -157,7 +158,7 @@ def count_field(raw: Json, key: str) -> int:
 
 
 def maybe(raw: Json, key: str, kind: type[T]) -> T | None:
-    """`raw[key]`, checked; None when it is missing."""
+    """Return `raw[key]`, checked; None if it is missing."""
     return None if raw.get(key) is None else field(raw, key, kind)
 
 
@@ -166,7 +167,7 @@ def list_field(raw: Json, key: str) -> list[Any]:
 
 
 def objects(raw: Json, key: str) -> list[Json]:
-    """`raw[key]` as a list of objects; empty when it is missing."""
+    """Return `raw[key]` as a list of objects; empty if it is missing."""
     given = raw.get(key)
     values = cast("list[Any]", given) if type(given) is list else field(raw, key, _LIST, [])
     for value in values:
@@ -176,7 +177,7 @@ def objects(raw: Json, key: str) -> list[Json]:
 
 
 def strings(raw: Json, key: str) -> tuple[str, ...]:
-    """`raw[key]` as strings; empty when it is missing."""
+    """Return `raw[key]` as strings; empty if it is missing."""
     values = field(raw, key, _LIST, [])
     for index, value in enumerate(values):
         if not isinstance(value, str):
@@ -202,9 +203,9 @@ def parse_object(data: str | bytes) -> Json:
 
 
 def extras(raw: Mapping[str, Any], *known: str) -> Json:
-    """The fields of `raw` that are not known, nulls left out: null is how servers write a field's absence."""
+    """Return the unknown fields of `raw`, without nulls: servers write null for an absent field."""
     left: Json = {}
-    for key in raw:  # a comprehension would be a call of its own, and mostly nothing is left
+    for key in raw:  # a comprehension would be a call of its own, and usually nothing is left
         if key not in known and (value := raw[key]) is not None:
             left[key] = value
     return left
@@ -220,7 +221,7 @@ def own(holder: Any, dialect: str) -> Json:
 
 
 def merge(kept: Mapping[str, Any], base: Json) -> Json:
-    """`base` with the kept fields added, into nested objects too; `base` wins where both have a value."""
+    """Return `base` with the kept fields added, also in nested objects; `base` wins where both have a value."""
     if not kept:
         return base
     merged = dict(base)
@@ -233,7 +234,7 @@ def merge(kept: Mapping[str, Any], base: Json) -> Json:
 
 
 def is_server_tool(spec: ToolSpec) -> bool:
-    """Whether a provider runs this tool: it has no schema, and one dialect's own definition with a `type`."""
+    """Return whether a provider runs this tool: it has no schema, but one dialect's own definition with a `type`."""
     if not spec.opaque or spec.schema:
         return False
     return any(isinstance(fields, dict) and "type" in fields for fields in spec.opaque.values())
@@ -253,7 +254,7 @@ def write_tools(
 
 
 def exact_word(said: object, meant: T, means: Callable[[str], T], plain: Mapping[T, str]) -> str:
-    """Return the wire word for `meant`: the one that was read, if it still means that, else the usual one."""
+    """Return the wire word for `meant`: the one that was read if it still means the same, otherwise the usual one."""
     if isinstance(said, str) and means(said) == meant:
         return said
     return plain[meant]
@@ -263,7 +264,7 @@ def exact_word(said: object, meant: T, means: Callable[[str], T], plain: Mapping
 
 
 def read_arguments(text: str) -> tuple[Json, str]:
-    """Return a call's arguments from their JSON text; or the text itself if it is not a JSON object."""
+    """Return a call's arguments from their JSON text, or the text itself if it is not a JSON object."""
     if not text.strip():
         return {}, ""
     try:
@@ -278,7 +279,7 @@ def write_arguments(call: ToolCall) -> str:
 
 
 def read_data_url(url: str) -> tuple[str, bytes] | None:
-    """The type and the bytes of a base64 `data:` URL; None for any other URL."""
+    """Return the type and the bytes of a base64 `data:` URL; None for any other URL."""
     if not url.startswith("data:"):
         return None
     head, _, body = url[5:].partition(",")
@@ -302,7 +303,7 @@ def write_base64(data: bytes) -> str:
 
 
 def mention(media: Media) -> str:
-    """Return a note that replaces a medium that a wire format cannot carry, so that the model knows of it."""
+    """Return a note in place of a medium that a wire format cannot carry, so that the model knows about it."""
     name = media.name or media.url or media.file_id or media.mime or "without a name"
     return f"[{media.kind} left out, it cannot be sent here: {name}]"
 
@@ -313,7 +314,7 @@ def moved_media_text(call_id: str) -> str:
 
 
 def error_parts(result: ToolResult) -> tuple[Text | Media, ...]:
-    """Return the result of a failed call for wire formats without a field for failure: its text says so, once."""
+    """Return the result of a failed call for wire formats without a field for failures: its text says so, once."""
     parts = tuple(part for part in result.parts if part != Text(""))
     if not parts or result.text.lstrip()[:5].lower() == "error":
         return parts or (Text("Error"),)

@@ -52,7 +52,7 @@ class EventWriter:
         raise NotImplementedError
 
     def _for_caller(self, part: Part) -> Part:
-        """The part in a form that callers of this dialect can read; no dialect has media in a reply."""
+        """Return the part in a form that callers of this dialect can read; no dialect has media in a reply."""
         return Text(mention(part)) if isinstance(part, Media) else part
 
     def write_whole(self, reply: Reply) -> Json:

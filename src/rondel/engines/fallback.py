@@ -20,14 +20,14 @@ log = logging.getLogger("rondel.engines.fallback")
 E = TypeVar("E", bound=EngineError)
 
 REASON_CHARS_MAX = 600
-MASKED_CHARS_MAX = 2_000  # of an error: what the end of this cuts in two is not shown
+MASKED_CHARS_MAX = 2_000  # of an error; a secret that this limit cuts in two is not shown
 
 
 class Fallback(Wrapper):
-    """Calls engines in order until one answers. Any failure before the first token moves on to the next engine, also a
+    """Calls engines in order until one answers. Any failure before the first token moves on to the next engine, even a
     refused key or prompt: another provider has another key and may accept the prompt. If all fail, the first error is
-    raised, and its message says why each of them failed. Each failure is logged. `ReplyStarted.engine` names the
-    engine that answered, if it is not the first one."""
+    raised, and its message says why each of them failed. Each failure is logged. `ReplyStarted.engine` names the engine
+    that answered, if it is not the first one."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class Fallback(Wrapper):
         wanted: int | None = None,
         on_failure: Callable[[int, EngineError], None] | None = None,
     ) -> None:
-        """`wanted` is the index of an engine whose error is raised as it is if all fail, for a caller who should read
+        """`wanted` is the index of an engine whose error is raised unchanged if all fail, for a caller who should see
         nothing of the others. `on_failure` is called with the index and the error of each engine that fails."""
         if not engines:
-            raise ValueError("Fallback() has no engine; give it at least one")
+            raise ValueError("Fallback() has no engine; pass at least one")
         super().__init__(engines[0])
         self._engines, self._wanted, self._on_failure = engines, wanted, on_failure
 

@@ -1,8 +1,8 @@
 """Continues without the MCP servers that a provider cannot reach.
 
-OpenAI and Anthropic connect to such servers themselves, and the whole request fails if one of them does. It is sent
-again after 500 ms, twice as long after each further failure, at most 2 s; then without the servers that failed, with a
-note that names them, and only them.
+OpenAI and Anthropic connect to MCP servers themselves, and the whole request fails if one of the servers does. It is
+sent again after 500 ms, then after twice as long each time, at most 2 s; then without the servers that failed, with a
+note that names them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import EngineError
 from ..prompt import Prompt
 from ..values import Delta, Notice, ReplyStarted, ToolSpec
 
-LABELS = {"mcp": "server_label", "mcp_toolset": "mcp_server_name"}  # where a tool of such a type names its server
+LABELS = {"mcp": "server_label", "mcp_toolset": "mcp_server_name"}  # the field with which a tool names its server
 EXTRA, BASE_S, CAP_S = 1, 0.5, 2.0
 STATUSES = (408, 409, 424, 429)
 

@@ -1,4 +1,4 @@
-"""Calls an engine again after an error that may pass; never after the first token, which cannot be taken back."""
+"""Calls an engine again after a temporary error; never after the first token, which cannot be taken back."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ RETRY_AFTER_MAX_S = 60.0  # if a server asks for a longer wait, there is no furt
 
 
 class Retry(Wrapper):
-    """Calls an engine up to `attempts` times, with a notice before each wait. It waits as long as the server asks for.
+    """Calls an engine up to `attempts` times, with a notice before each wait. It waits as long as the server asks.
     Otherwise it waits a random time below `base_s`, then below twice that, four times that, and never above `cap_s`, so
-    that calls which failed together are not repeated together."""
+    that calls that failed together are not repeated together."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Retry(Wrapper):
         random: Callable[[], float] = random.random,
     ) -> None:
         if attempts < 1:
-            raise ValueError(f"attempts is {attempts!r}; an engine is asked at least once")
+            raise ValueError(f"`attempts` is {attempts!r}; it must be at least 1")
         super().__init__(engine)
         self._attempts, self._base_s, self._cap_s = attempts, base_s, cap_s
         self._sleep, self._random = sleep, random
@@ -74,7 +74,8 @@ class Retry(Wrapper):
             await self._sleep(wait_s)
 
     async def relay(self, fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str], *, path: str = "") -> Relayed:
-        """Relay, with further attempts until an answer begins; one that breaks off later is not repeated."""
+        """Relay a request, with further attempts until an answer begins. An answer that breaks off later is not
+        repeated."""
         engine, attempt, lost = cast(Relays, self._engine), 1, tuple[str, ...]()
         while True:
             try:
@@ -90,8 +91,8 @@ class Retry(Wrapper):
             attempt += 1
 
     async def post(self, path: str, body: bytes, content_type: str, *, bytes_max: int) -> bytes:
-        """Send a body to another path of an engine's server. What may have reached the model is not sent again: what
-        is asked there, such as pictures, takes long and costs much."""
+        """Send a body to another path of an engine's server. A request that may have reached the model is not sent
+        again: these requests, such as for pictures, take long and cost much."""
         attempt = 1
         while True:
             try:
@@ -104,7 +105,7 @@ class Retry(Wrapper):
             attempt += 1
 
     def _may_pass(self, error: EngineError, attempt: int) -> bool:
-        """Whether to try again. If not, the error says how many attempts there were, or how long to wait."""
+        """Return whether to try again. If not, the error says how many attempts there were, or how long to wait."""
         if not error.retryable:
             return False
         if error.retry_after_s is not None and error.retry_after_s > RETRY_AFTER_MAX_S:

@@ -1,8 +1,8 @@
 """Fetches images that a prompt contains as addresses, for models that only take images as data.
 
 If an image cannot be fetched, a gateway's caller gets an error. A conversation of our own continues with a sentence
-instead: otherwise an address that no longer works would end it for good. The images of one request are fetched several
-at once, each address once, within limits for all of them together.
+instead: otherwise an address that no longer works would end it for good. The images of one request are fetched
+concurrently, each address once, within limits for all of them together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BY_ADDRESS = re.compile(rb'"(?:image_)?url"\s*:\s*"(?!data:)')
 
 
 class FetchImages(Wrapper):
-    """Wraps an engine so that it gets no image by its address. `dialect` is the engine's."""
+    """Wraps an engine so that it never gets images by address. `dialect` is the engine's."""
 
     def __init__(self, engine: Engine, dialect: Dialect, fetcher: Fetcher, bounds: Bounds | None = None) -> None:
         super().__init__(engine)
@@ -101,7 +101,7 @@ class Bounds(Value, frozen=True):
 
 
 async def fetch_all(urls: Sequence[str], fetcher: Fetcher, bounds: Bounds | None = None) -> Found:
-    """Fetch all addresses. If there are too many, only the last are fetched, which are the most recent."""
+    """Fetch all addresses. If there are too many, only the last ones are fetched, which are the most recent."""
     return await _Batch(fetcher, bounds or Bounds()).fetch(list(dict.fromkeys(urls)))
 
 

@@ -1,7 +1,7 @@
-"""Fetches images and pages over HTTP from the public Internet, and from nowhere else.
+"""Fetches images and pages over HTTP, only from the public Internet.
 
 Anyone may choose an address, so a name is resolved once, all its addresses must be public, and the connection goes to
-one of them: no second lookup could give another result. The same holds for every redirect.
+one of them, so that no second lookup can give another result. The same applies to every redirect.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parses untrusted web addresses in exactly one way. Pure.
 
-Parsers differ on odd addresses, so that one checks one host and another connects to another. Here the host that is
+Parsers differ on odd addresses: one may check one host while another connects to a different one. Here the host that is
 checked, connected to and sent is one field, and an address with anything odd before its path is refused.
 """
 

@@ -1,4 +1,4 @@
-"""Locks of the system on open files: one that is held ends with its process, however that ends."""
+"""Locks of the system on open files. They are released when their process ends, in any way."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def type_by_content(data: bytes) -> str:
 
 
 def image_type(data: bytes) -> str:
-    """Return the media type of an image that models can see, or an empty text. A name or a header may lie."""
+    """Return the media type of an image that models can see, or an empty text. Its bytes decide, because a name or a
+    header may lie."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):

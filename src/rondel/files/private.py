@@ -24,7 +24,7 @@ def home_folder() -> Path:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder and its missing parents for this user only. Existing folders stay as they are."""
+    """Create a folder and its missing parents for this user only. Existing folders stay unchanged."""
     missing: list[Path] = []
     while not path.exists():
         missing.append(path)
@@ -54,4 +54,4 @@ def save_new(folder: Path, name: str, text: str) -> Path:
         with os.fdopen(file, "w", encoding="utf-8", errors="replace") as opened:
             opened.write(text)
         return path
-    raise FileExistsError(f"{name} exists already, and so do 998 more")
+    raise FileExistsError(f"{name} already exists, and so do 998 more")

@@ -1,6 +1,6 @@
-"""The only HTTP client: HTTP/1.1, one request and its answer while it arrives.
+"""The only HTTP client: HTTP/1.1, one request, and its answer while it arrives.
 
-httptools parses. Connections are kept and used again; `dialing` knows proxies, TLS and hosts with several addresses.
+httptools parses. Connections are kept and reused; `dialing` handles proxies, TLS and hosts with several addresses.
 There are no cookies, no redirects and no compression: no caller needs them. Knows no model and no wire format above
 HTTP.
 """

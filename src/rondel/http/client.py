@@ -1,7 +1,7 @@
 """A client with a pool of connections to one server.
 
-The connection that was used last is used first, so that those of a burst become idle and are closed. A server may close
-a connection just as it is used again: if nothing of the answer arrived, the request is sent once more on a new one.
+The most recently used connection is used first, so that those of a burst become idle and are closed. A server may close
+a connection just as it is reused: if nothing of the answer has arrived, the request is sent again on a new one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Head:
 
 
 class Client:
-    """Sends requests to one server. Belongs to the event loop in which it was made, and is closed there.
+    """Sends requests to one server. Belongs to the event loop in which it was created, and is closed there.
 
     `proxy` is a proxy's URL. `addresses` replace the resolution of the URL's host. `tls` defaults to the certificates
     that this machine trusts.
@@ -93,7 +93,7 @@ class Client:
         return not self._closed and self._loop is asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Close all connections, also those with a request under way."""
+        """Close all connections, also those with a request in progress."""
         self._closed = True
         self._deadlines.close()
         if self._sweeper is not None:
@@ -177,7 +177,7 @@ class Client:
 async def get(
     url: str, headers: Mapping[str, str] | None = None, *, timeout_s: float, bytes_max: int
 ) -> tuple[int, bytes]:
-    """Status and body of a small answer, without a proxy. A longer body is cut off. Raises HttpError."""
+    """Return the status and the body of a small answer, without a proxy. A longer body is cut off. Raises HttpError."""
     client, head = Client(url, connect_s=timeout_s), Head({"connection": "close", **(headers or {})})
     try:
         async with asyncio.timeout(timeout_s):

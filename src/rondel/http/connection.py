@@ -1,6 +1,6 @@
 """One connection to a server, with one request at a time, and the answer that arrives over it.
 
-A read creates a future only if it has to wait. Backpressure: when too much has arrived that was not read, the transport
+A read creates a future only if it has to wait. Backpressure: when too much has arrived and was not read, the transport
 stops reading. Knows no addresses and no pool; `on_free` is called when the connection can be used again.
 """
 
@@ -15,7 +15,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from ..contracts.deadline import Deadlines
 from .errors import Broken, HttpError, NotHttp, Silence
 
-HEAD_BYTES_MAX = 256 * 1024  # limit on what is not body: heads, trailers, chunk sizes and extensions
+HEAD_BYTES_MAX = 256 * 1024  # the limit of everything but bodies: heads, trailers, chunk sizes and extensions
 BUFFERED_BYTES_MAX = 256 * 1024  # reading pauses when this much has arrived and was not read
 PIECE_BYTES = 256 * 1024  # bodies are written in pieces of this size, so that a large one does not block the loop
 FOREVER = float("inf")
@@ -38,7 +38,7 @@ class Answer:
         self.ended = self.begun = False  # whether all of it has arrived; whether the reader has seen content
         self.at = first_due  # when the deadline is checked next; 0 means that none is set
         self.pieces: list[bytes] = []  # of the body, which have arrived and were not read
-        self.unread = 0  # bytes that have arrived since the last read, with what is not body
+        self.unread = 0  # bytes that have arrived since the last read, including those that are not body
         self._held_back = self._bytes_seen = False
         self._failure: HttpError | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -51,8 +51,8 @@ class Answer:
         return data
 
     def received(self) -> bytes | None:
-        """Return the bytes of the body that have arrived since the last time; empty at the end, and None if there are
-        none yet."""
+        """Return the bytes of the body that have arrived since the last call; empty at the end, None if there are none
+        yet."""
         if not self.pieces:
             if self._failure is not None:
                 raise self._failure
@@ -64,7 +64,7 @@ class Answer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
-        """Discard the rest and close the connection, unless the answer has ended or was let go."""
+        """Discard the rest and close the connection, unless the answer has ended or `let_go` was called."""
         if not self.ended and not self._connection.discard:
             self._connection.abort()
 
@@ -124,7 +124,8 @@ class Answer:
     # --- patience -----------------------------------------------------------------------------------------------------
 
     def expect_more(self) -> None:
-        """The answer has content: from now on the deadline is `idle_s` after the last piece, which may be earlier."""
+        """Note that the answer has content: from now on the deadline is `idle_s` after the last piece, which may be
+        earlier."""
         self.begun = True
         self.at = 0.0
 
@@ -134,8 +135,8 @@ class Answer:
         return max(self.first_due, since + self.idle_s) if self._bytes_seen else self.first_due
 
     def expire(self) -> None:
-        """Called by the deadlines. One timer serves the whole answer: when it goes off, it checks since when a read has
-        been waiting. So a piece costs two assignments, and a slow reader is not mistaken for a silent server."""
+        """Called by the deadlines. One timer serves the whole answer: when it fires, it checks how long a read has been
+        waiting. So a piece costs two assignments, and a slow reader is not mistaken for a silent server."""
         self.at = 0.0
         if self.waiting_since is None or self.ended or (self._waiter is not None and self._waiter.cancelled()):
             return  # no read is waiting; the next one sets the deadline
@@ -161,7 +162,7 @@ class Connection(asyncio.Protocol):
         self.free_since = 0.0
         self.used = False  # whether it has completed an answer before
         self.discard = False  # whether the rest of the answer is thrown away
-        self.tunnels = False  # whether it was asked for a tunnel: what follows the head of that answer is not a body
+        self.tunnels = False  # whether a tunnel was requested: what follows the head of that answer is not a body
         self.head_size = 0  # bytes since the last piece of a body; 0 if nothing has arrived at all
         self._parser = HttpResponseParser(self)
         self._answer: Answer | None = None
@@ -240,7 +241,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
-        if answer is None:  # not asked for: it must not be mistaken for the next answer
+        if answer is None:  # not requested: it must not be mistaken for the next answer
             return self.abort()
         size = len(data)
         self.head_size += size
@@ -324,7 +325,7 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def _end(self, failure: HttpError | None) -> None:
-        """The connection is closed: end or fail the answer that was under way."""
+        """End or fail the open answer, because the connection is closed."""
         answer, self._answer = self._answer, None
         self._on_free(self)
         if answer is None:

@@ -42,7 +42,7 @@ class Origin(NamedTuple):
         except (ValueError, LookupError):  # a UnicodeError is a ValueError
             raise NoAddress("the address cannot be parsed") from None
         if not host:
-            raise NoAddress("the address names no host")
+            raise NoAddress("the address has no host")
         return origin
 
     @property
@@ -73,7 +73,7 @@ class Proxy(NamedTuple):
 
 
 def environment_proxy(url: str) -> str:
-    """The proxy that the environment names for this URL, if any. Loopback is never reached through one."""
+    """Return the proxy that the environment names for this URL, if any. Loopback is never reached through one."""
     origin = Origin.of(url)
     with contextlib.suppress(ValueError):
         if origin.host == "localhost" or ip_address(origin.host).is_loopback:
@@ -87,7 +87,7 @@ _trusted: ssl.SSLContext | None = None
 
 
 async def trusted() -> ssl.SSLContext:
-    """The certificates that this machine trusts. Reading them is slow: it is done once, in a thread."""
+    """Return the certificates that this machine trusts. Reading them is slow: it is done once, in a thread."""
     global _trusted
     if _trusted is None:
         import ssl
@@ -97,7 +97,7 @@ async def trusted() -> ssl.SSLContext:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host; an IP address is its own."""
+    """Return the addresses of a host; an IP address is its own."""
     with contextlib.suppress(ValueError):
         return [str(ip_address(host))]
     try:
@@ -115,7 +115,7 @@ async def dial(
     proxy: Proxy | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Connection:
-    """A connection to a server, directly or through a proxy. `addresses` are those of the host to connect to."""
+    """Return a connection to a server, directly or through a proxy. `addresses` are those of the host to connect to."""
     if proxy is None:
         return await _open(make, origin, addresses, tls)
     try:
@@ -133,7 +133,7 @@ async def _open(make: Make, origin: Origin, addresses: Sequence[str], tls: ssl.S
             return (await loop.create_connection(make, sock=sock))[1]
         tls = tls or await trusted()
         return (await loop.create_connection(make, sock=sock, ssl=tls, server_hostname=origin.host))[1]
-    except OSError as error:  # those of TLS among them
+    except OSError as error:  # including errors of TLS
         sock.close()
         if origin.is_secure:
             raise TlsFailed(_why(error)) from None
@@ -144,7 +144,7 @@ async def _open(make: Make, origin: Origin, addresses: Sequence[str], tls: ssl.S
 
 
 async def _connected(addresses: Sequence[str], port: int) -> socket.socket:
-    """A socket to the first address that accepts a connection."""
+    """Return a socket to the first address that accepts a connection."""
     loop = asyncio.get_running_loop()
     failure: Exception = Refused("there is no address to connect to")
     for number, address in enumerate(addresses, 1):
@@ -166,7 +166,7 @@ async def _connected(addresses: Sequence[str], port: int) -> socket.socket:
 async def _tunnelled(
     make: Make, connection: Connection, origin: Origin, proxy: Proxy, tls: ssl.SSLContext | None
 ) -> Connection:
-    """A TLS connection to the server through the proxy's tunnel."""
+    """Return a TLS connection to the server through the proxy's tunnel."""
     transport = await _tunnel(connection, origin, proxy)
     inner = make()
     try:
@@ -201,7 +201,7 @@ async def _tunnel(connection: Connection, origin: Origin, proxy: Proxy) -> async
     except (Broken, NotHttp) as error:
         raise ProxyFailed(f"the proxy opened no tunnel: {error}") from None
     finally:
-        connection.abort()  # where it was not handed over
+        connection.abort()  # unless it was handed over
 
 
 def _why(error: BaseException) -> str:

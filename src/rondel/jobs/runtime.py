@@ -1,8 +1,8 @@
 """The local runtime: each process runs the jobs that it submitted, and pending jobs are kept in the store.
 
 A job is claimed in the store before it runs, so jobs of one key run one at a time in all processes that share it. An
-idle key costs nothing: no task, no queue; and nothing listens to other processes unless a job runs or waits. Knows
-nothing of turns, and no SQL.
+idle key costs nothing, neither a task nor a queue, and nothing listens to other processes unless a job runs or waits.
+Knows no turns and no SQL.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ..errors import RondelError, StoreError, nearest
 logger = logging.getLogger("rondel.runtime")
 
 LISTEN_AFTER_S = 0.1
-"""How long a job runs before this runtime listens for signals of other processes: most short jobs are over by then."""
+"""How long a job runs before this runtime listens for signals of other processes: most jobs end sooner."""
 PATIENCE_S = 5.0
-"""How long a job waits for an earlier one of another process that could begin and does not: a process that was
-suspended (Ctrl-Z) while it waits must not hold up the others."""
+"""How long a job waits for an earlier one of another process that could begin but does not: a suspended process
+(Ctrl-Z) must not hold up the others."""
 STORE_PAUSE_S = 1.0  # how long to wait after a failure of the store before the next attempt
 
 
 class Work(msgspec.Struct, eq=False):
     """A job of this runtime, with its task once it has a slot of its key.
 
-    `running`: its claim was granted. `cancelled`: it is deleted at its end, not kept for a restart.
+    `running`: its claim was granted. `cancelled`: it is deleted when it ends, not kept for a restart.
     """
 
     job: Job
@@ -43,7 +43,7 @@ class Work(msgspec.Struct, eq=False):
 
 
 class LocalRuntime:
-    """Runs jobs of one key one after the other, and jobs of different keys side by side.
+    """Runs jobs of one key one after the other, and jobs of different keys in parallel.
 
     If a handler raises, that is logged and the job is finished. A job that `stop` interrupts stays in the store.
     """
@@ -61,8 +61,8 @@ class LocalRuntime:
         self._withdrawn = 0
         self._numbers = count()
         self._timekeeper: asyncio.Task[None] | None = None
-        # The task that listens to other processes, or the timer that starts it; and the future that jobs wait for
-        # whose key another process has.
+        # The task that listens to other processes, or the timer that starts it; and the future on which jobs wait whose
+        # key another process has claimed.
         self._listening: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._news: asyncio.Future[None] | None = None
         self._started = False
@@ -74,7 +74,7 @@ class LocalRuntime:
         self, handlers: Mapping[str, Handler], *, recover: bool = True, on_signal: SignalHandler | None = None
     ) -> None:
         if self._started:
-            raise RondelError("this runtime is running already: stop it before you start it again")
+            raise RondelError("this runtime is already running: stop it before you start it again")
         self._started = True
         try:
             orphans = await self._store.orphaned_jobs() if recover else []
@@ -94,7 +94,7 @@ class LocalRuntime:
                 logger.warning("job %r was ignored: no handler for jobs of kind %r", job.id, job.kind)
 
     async def submit(self, job: Job) -> bool:
-        """The job begins only when it is stored, so that no crash can lose a job that has begun."""
+        """Submit a job. It begins only when it is stored, so that no crash can lose a job that has begun."""
         if self._group is None:
             raise RondelError(f"job {job.id!r} cannot be submitted: the runtime is not running; start it first")
         if job.kind not in self._handlers:
@@ -141,7 +141,7 @@ class LocalRuntime:
         if self._owner is None:
             return
         if any(work.task is asyncio.current_task() for work in self._works.values()):
-            raise RondelError("a job cannot stop the runtime that runs it: stop it where it was started")
+            raise RondelError("a job cannot stop the runtime that runs it; stop it from outside")
         self._stopping.set()
         await asyncio.wait([self._owner])
         self._works.clear()
@@ -191,7 +191,8 @@ class LocalRuntime:
         work.task.add_done_callback(partial(self._end, work))
 
     async def _run(self, work: Work) -> bool:
-        """Return whether the job is over. An interrupted one is not, even if its handler raised another error then."""
+        """Run a job, and return whether it has ended. An interrupted one has not, even if its handler raised another
+        error then."""
         job = work.job
         await self._claim(job)
         work.running = True
@@ -225,7 +226,7 @@ class LocalRuntime:
     # --- other processes ------------------------------------------------------------------------------------------
 
     async def _claim(self, job: Job) -> None:
-        """Wait until the store grants the claim: no other process has the key or was earlier.
+        """Wait until the store grants the claim: no other process has the key, or queued earlier.
 
         After a failure of the store this tries again: an error from here would end all jobs of this runtime.
         """
@@ -237,7 +238,7 @@ class LocalRuntime:
                 if claim == "granted":
                     return
                 if claim == "gone" and await self._store.put_job(job):
-                    continue  # another process took it over as an orphan; callers here still wait for it
+                    continue  # another process took it over as an orphan, but callers here still wait for it
                 since = 0.0 if await self._store.is_claimed(job.key) else since or loop.time()
                 failing = False
             except (StoreError, OSError) as error:
@@ -311,14 +312,14 @@ class LocalRuntime:
         heapq.heappush(self._later, (work.job.at, next(self._numbers), work))
         if self._later[0][2] is not work:
             return
-        assert self._group is not None, "jobs are taken on only while the runtime runs"
+        assert self._group is not None, "jobs are only accepted while the runtime runs"
         if self._timekeeper is not None:
             self._timekeeper.cancel()
         self._timekeeper = self._group.create_task(self._keep_time(), name="rondel-timekeeper")
 
     def _forget_later(self) -> None:
-        """A withdrawn job stays in the heap, marked, because finding it would be a search through all of them. They
-        are removed when they are more than half."""
+        """Leave a withdrawn job in the heap, marked, because finding it would mean a search through all of them. They
+        are removed when they are more than half of the heap."""
         self._withdrawn += 1
         if self._withdrawn * 2 > len(self._later):
             self._later = [late for late in self._later if not late[2].cancelled]

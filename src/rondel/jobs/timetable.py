@@ -1,8 +1,8 @@
 """Schedules: messages that agents receive at set times, and the turns that they start.
 
 A schedule is a value in the store; removing it cancels the schedule, in whichever process it waits. Its next time is a
-job: when it runs, the message starts a turn in the schedule's conversation, and the time after that is submitted as the
-next job. Times that were missed while nothing ran are made up for once.
+job: when the job runs, the message starts a turn in the schedule's conversation, and the following time is submitted as
+the next job. Missed times are made up for with one turn.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Timetable:
             return known
         next_at = schedule.next_after(now)
         if next_at is None:
-            raise RondelError(f"the schedule {str(schedule)!r} never runs again: all its times are in the past")
+            raise RondelError(f"the schedule {str(schedule)!r} will never run: all its times are in the past")
         if made_by != "file" and len(await self.schedules(conversation)) >= PER_CONVERSATION_MAX:
             raise RondelError(
                 f"this conversation has {PER_CONVERSATION_MAX} schedules, which is the limit; "
@@ -119,7 +119,7 @@ class Timetable:
         if scheduled is None:
             return  # it was cancelled
         if not self._services.registry.knows_agent(scheduled.agent):
-            logger.warning("schedule %s has ended: there is no agent %r any more", scheduled.id, scheduled.agent)
+            logger.warning("schedule %s has ended: agent %r no longer exists", scheduled.id, scheduled.agent)
             await forget_schedule(self._services.store, scheduled)
             return
         if scheduled.made_by == "agent" and await self._services.store.info(scheduled.conversation) is None:
@@ -147,7 +147,7 @@ class Timetable:
 
     async def _arm(self, scheduled: Scheduled) -> None:
         # Submit the job first: a crash must not leave a schedule that is listed and never runs. A job that runs before
-        # the schedule is stored finds none and ends, so it is submitted once more afterwards.
+        # the schedule is stored finds none and ends, so it is submitted again afterwards.
         job = Job(_job_id(scheduled), "schedule", scheduled.id, at=scheduled.next_at)
         await self._services.runtime.submit(job)
         for key in _group_keys(scheduled):

@@ -1,8 +1,8 @@
 """A knowledge base: keeps the store equal to the files, and searches it.
 
-A sync compares what the file system says of each file with what was stored, reads what differs, embeds the chunks that
-have no vector yet, and then makes all changes in one transaction. Vectors are stored by what was embedded, as soon as
-they are there: a file that moved, or a sync that was interrupted, is not embedded again.
+A sync compares each file's signature in the file system with the stored one, reads files that differ, embeds the chunks
+that have no vector yet, and then makes all changes in one transaction. Vectors are stored at once, under the embedded
+text, so nothing is embedded again after a file moved or a sync was interrupted.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from .settings import KnowledgeSettings
 log = logging.getLogger("rondel.knowledge")
 
 BATCH = 64  # chunks that are embedded together and stored with one commit
-DEPTH = 50  # how many chunks each kind of search finds, at least, before both are merged
+DEPTH = 50  # how many chunks each kind of search finds at least, before both are merged
 RERANKED = 20  # how many passages a model puts in order
 REFRESHED_FILES_MAX = 200  # a search reads no more files than this; `rondel knowledge sync` reads any number
 REFRESHED_CHUNKS_MAX = 32  # a search embeds no more chunks than this
 _MORE = 10_000
 
 Progress: TypeAlias = Callable[[str, int, int], object]
-"""Gets what is done (`read`, `embed`), how much of it, and of how much."""
+"""Gets the kind of work (`read`, `embed`), how much of it is done, and the total."""
 
 
 class SyncReport(Value, frozen=True):
@@ -64,7 +64,7 @@ class SyncReport(Value, frozen=True):
     """The old path of each file that moved, by the new one."""
     removed: tuple[str, ...] = ()
     unchanged: int = 0
-    skipped: int = 0  # files of a kind that no reader reads
+    skipped: int = 0  # files of a kind that no reader supports
     problems: dict[str, str] = {}
     chunks: int = 0
     embedded: int = 0
@@ -72,7 +72,7 @@ class SyncReport(Value, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What was done, in one sentence without its end: `2 added, 5 unchanged; 9 chunks embedded`."""
+        """What was done, as a sentence without a full stop: `2 added, 5 unchanged; 9 chunks embedded`."""
         counts = {"added": self.added, "changed": self.changed, "moved": self.moved, "removed": self.removed}
         done = ", ".join(f"{len(paths):,} {what}" for what, paths in counts.items() if paths) or "nothing changed"
         more = f"; {self.embedded:,} chunks embedded" if self.embedded else ""
@@ -99,7 +99,7 @@ class KnowledgeBase:
         self._fetcher = fetcher or PageFetcher()
         self._tags = {tag: pattern_of(patterns) for tag, patterns in settings.tags.items()}
         self._refreshed_at = float("-inf")
-        self._refreshing = asyncio.Lock()  # a search that comes meanwhile must find what is being read
+        self._refreshing = asyncio.Lock()  # a search in the meantime must find what is being read
         self._told: set[str] = set()
 
     # --- sync ---------------------------------------------------------------------------------------------------------
@@ -120,14 +120,14 @@ class KnowledgeBase:
             return await _Sync(self, self._store, embedder or self.embedder, progress).run(dry_run=dry_run)
 
     async def _refresh(self, embedder: Embedder | None) -> None:
-        """Sync what little has changed since the last look; a search must not wait for much."""
+        """Sync the changes since the last look if they are few; a search must not wait long."""
         async with self._refreshing:
             now = self._clock.now()
             if not self.settings.refresh_s or now - self._refreshed_at < self.settings.refresh_s:
                 return
             self._refreshed_at = now
             async with self._store.lock(self.key, wait=False) as held:
-                if held:  # else another process is at it
+                if held:  # else another process is syncing
                     try:
                         await _Sync(self, self._store, embedder, None).run(quick=True)
                     except (RondelError, OSError) as error:
@@ -158,7 +158,7 @@ class KnowledgeBase:
         embedder: Embedder | None = None,
         rerank: Engine | None = None,
     ) -> list[Passage]:
-        """Return the passages that fit best by their words and by their meaning, the best first."""
+        """Return the passages that fit best by their words and by their meaning, best first."""
         embedder = embedder or self.embedder
         await self._refresh(embedder)
         filter, depth = filter or Filter(), max(DEPTH, 2 * limit)
@@ -186,7 +186,7 @@ class KnowledgeBase:
         scores = dict(ranked)
         for start in range(0, len(ranked), 2 * limit):
             for stored in await self._store.chunks(self.key, [chunk for chunk, _ in ranked[start : start + 2 * limit]]):
-                # A deleted file does not answer any more, even before the next sync.
+                # A deleted file is not found, even before the next sync.
                 if exists(stored.path, self.project):
                     found.append(passage_of(stored, scores[stored.id]))
                 if len(found) == limit:
@@ -249,7 +249,7 @@ class _Sync:
             if not quick:
                 raise
             # A search finds new files by their words, at least; the next sync embeds them.
-            base.warn(f"what is new in the knowledge base {base.name!r} is searched by words only: {error}")
+            base.warn(f"new documents of the knowledge base {base.name!r} are searched by words only: {error}")
             self._embedder = None
         if changes.put or changes.moved or changes.touched or changes.removed or state.interrupted or not quick:
             await self._store.apply(base.key, changes, at=base.now())
@@ -299,7 +299,7 @@ class _Sync:
                 if not document.problem:
                     (changed if before is not None else added).append(path)
         removed = tuple(path for path in gone if path not in moved)
-        # A file at whose path another one was before: the old one is removed first, and moves are made after that.
+        # Another file may have been at a file's new path: the old one is removed first, and moves are made after that.
         changes = Changes(tuple(put), moved, tuple(touched), removed)
         report = SyncReport(
             base.name,
@@ -346,7 +346,7 @@ class _Sync:
     # --- vectors ------------------------------------------------------------------------------------------------------
 
     async def _embed_chunks(self, changes: Changes, chunks_max: int | None) -> None:
-        """Embed the new chunks before they can be found, so that a search sees them whole."""
+        """Embed the new chunks before they can be found, so that a search sees them with their vectors."""
         if self._embedder is None:
             return
         texts = {

@@ -33,7 +33,9 @@ class Knowledge:
 
     def base(self, name: str) -> KnowledgeBase:
         if name not in self._bases:
-            hint = nearest(name, self.names) if self._bases else "; make a folder documents/, or [knowledge.<name>]"
+            hint = (
+                nearest(name, self.names) if self._bases else "; create a folder documents/, or add [knowledge.<name>]"
+            )
             raise RondelError(f"there is no knowledge base {name!r}{hint}")
         return self._bases[name]
 

@@ -13,12 +13,12 @@ HEADINGS_CHARS_MAX = 200
 CHUNKS_MAX = 200_000  # of one document
 
 _PARAGRAPH = re.compile(r"\n[ \t\f\v]*\n+")
-_ENDS = ("\n", ". ", "! ", "? ", "。", "; ", " ")  # where a long paragraph is split, the best first
+_ENDS = ("\n", ". ", "! ", "? ", "。", "; ", " ")  # where a long paragraph is split, best first
 
 
 def chunks_of(document: Document, tokens_max: int) -> tuple[Chunk, ...]:
-    """Return the chunks of a document. Paragraphs under the same headings are joined up to the limit; a paragraph that
-    is longer is split between lines or sentences."""
+    """Return the chunks of a document. Paragraphs under the same headings are joined up to the limit; a longer
+    paragraph is split between lines or sentences."""
     made: list[Chunk] = []
     for (headings, page), sections in groupby(document.sections, key=_place):
         joined = " > ".join(heading for heading in headings if heading != document.title)[-HEADINGS_CHARS_MAX:]

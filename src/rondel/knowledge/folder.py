@@ -39,7 +39,7 @@ class FolderSource:
 
     def _check_folder(self) -> None:
         if not self._folder.is_dir():
-            raise RondelError(f"there is no folder {str(self._folder)!r} to search; make it, or name another")
+            raise RondelError(f"there is no folder {str(self._folder)!r} to search; create it, or name another")
 
     async def search(self, query: str, limit: int) -> Sequence[Passage]:
         return await in_thread(self._search, query, limit)

@@ -15,13 +15,13 @@ import msgspec
 T = TypeVar("T")
 K = TypeVar("K", int, str)
 
-RANK_OFFSET = 5  # of reciprocal rank fusion: how little the first ranks differ; small, since few results are wanted
-WORDS_WEIGHT = 2.0  # how much more a rank by words counts than one by meaning; bench/knowledge.py compares
-NEAR_MIN = 0.1  # texts with a smaller cosine have nothing to do with each other, whatever the model
+RANK_OFFSET = 5  # of reciprocal rank fusion: how little the first ranks differ; small, because few results are wanted
+WORDS_WEIGHT = 2.0  # how much more a rank by words counts than one by meaning; bench/knowledge.py compares values
+NEAR_MIN = 0.1  # texts with a smaller cosine are unrelated, whatever the model
 
 
 def fused(words: Sequence[K], near: Sequence[K], *, words_weight: float = WORDS_WEIGHT) -> list[tuple[K, float]]:
-    """Merge rankings by reciprocal rank: what both of them found comes first, whatever their scores mean."""
+    """Merge rankings by reciprocal rank: items that both of them found come first, whatever their scores mean."""
     scores: dict[K, float] = {}
     for ranking, weight in ((words, words_weight), (near, 1.0)):
         for rank, item in enumerate(ranking, 1):
@@ -84,7 +84,7 @@ class Ranking(Generic[T]):
                 self._holders.setdefault(word, []).append(number)
 
     def best(self, words: Iterable[str], limit: int) -> list[tuple[T, float]]:
-        """Return the items that contain any of the words, the best first, with their scores."""
+        """Return the items that contain any of the words, best first, with their scores."""
         scores: dict[int, float] = {}
         for word in dict.fromkeys(words):  # a fixed order, so that sums of floats are reproducible
             holders = self._holders.get(word, ())

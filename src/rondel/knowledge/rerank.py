@@ -33,7 +33,7 @@ class _Order(msgspec.Struct):
 
 
 async def reranked(engine: Engine, query: str, passages: Sequence[Passage]) -> list[Passage]:
-    """Return the passages in the model's order, then those that it left out. If it fails, the order stays."""
+    """Return the passages in the model's order, then those that it left out. If it fails, the order stays the same."""
     blocks = (f"[{number}]\n{_quoted(passage)}" for number, passage in enumerate(passages, 1))
     question = f"Question: {' '.join(query.split())[:2_000]}\n\n" + "\n\n".join(blocks)
     options = Options(temperature=0.0, output=OutputSchema(_SCHEMA, "order"))

@@ -22,9 +22,9 @@ from .settings import KnowledgeSettings
 
 FILE_BYTES_MAX = 50_000_000
 FILES_MAX = 500_000
-ATTEMPTS = 3  # how often a file that changes while it is read is read
+ATTEMPTS = 3  # how often a file is read if it changes meanwhile
 FRESH_NS = 50_000_000
-"""A file that changed this recently may change again without a new time: its signature cannot be relied on."""
+"""A file that changed this recently may change again without a new time, so its signature is unreliable."""
 
 
 class Scan:
@@ -64,7 +64,7 @@ def scan(settings: KnowledgeSettings, project: str) -> Scan:
 
 
 def _walk(found: Scan, root: Path, project: str, excluded: Callable[[str], bool], known: frozenset[str] | None) -> None:
-    """Add the files below a folder whose names end in one of the known ways; all files, if that is None."""
+    """Add the files below a folder with one of these suffixes, or all files if they are None."""
     top = os.path.realpath(root)
     base = _named(top, project)
     prefix = f"{base}/" if base else ""
@@ -130,7 +130,7 @@ def _add_link(found: Scan, path: str, link: str, top: str) -> None:
 
 
 def _match(found: Scan, pattern: str, project: str, excluded: Callable[[str], bool]) -> None:
-    """Add the files that a pattern matches; it is walked from the last folder before its first wildcard."""
+    """Add the files that a pattern matches, walking from the last folder before its first wildcard."""
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
     root = Path(project, Path(fixed).expanduser())
     if not root.is_dir():
@@ -163,7 +163,7 @@ def _named(real: str, project: str) -> str:
 
 
 def signature_of(info: os.stat_result) -> str:
-    """Return what changes whenever the file does: no tool can set the time of a file's last change back."""
+    """Return a value that changes whenever the file does: no tool can set back the time of a file's last change."""
     return f"{info.st_mtime_ns}.{info.st_ctime_ns}.{info.st_size}.{info.st_ino}"
 
 
@@ -171,7 +171,7 @@ def signature_of(info: os.stat_result) -> str:
 
 
 def pattern_of(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return a function that says whether a path matches one of the patterns: `*` matches within a folder, `**` any
+    """Return a function that returns whether a path matches one of the patterns: `*` matches within a folder, `**` any
     number of folders."""
     if not patterns:
         return lambda path: False
@@ -198,7 +198,7 @@ def tags_of(path: str, tags: dict[str, Callable[[str], bool]]) -> tuple[str, ...
 
 
 class _Restless(Unreadable):
-    """A file changed each time that it was read."""
+    """A file changed during every attempt to read it."""
 
 
 class ReadFile(NamedTuple):
@@ -234,7 +234,8 @@ def made(path: str, data: bytes, hash: str, settings: KnowledgeSettings, signatu
 
 
 def _content(path: str) -> tuple[bytes, str]:
-    """Return a file's bytes, all of one moment, and its signature; empty if it may change again unnoticed."""
+    """Return a consistent copy of a file's bytes, and its signature, which is empty if the file may change again
+    unnoticed."""
     for _ in range(ATTEMPTS):
         # It may have become a link or a pipe since it was found; neither is opened.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -249,9 +250,9 @@ def _content(path: str) -> tuple[bytes, str]:
         if len(data) == after.st_size and signature_of(before) == signature_of(after):
             fresh = time.time_ns() - after.st_ctime_ns < FRESH_NS
             return data, "" if fresh else signature_of(after)
-    raise _Restless("changes while it is read; it is read again with the next sync")
+    raise _Restless("changes while it is read; the next sync reads it again")
 
 
 def exists(path: str, project: str) -> bool:
-    """Whether the file of a document is still there. A web page is, until the next sync."""
+    """Return whether the file of a document still exists. A web page counts as existing until the next sync."""
     return "://" in path or os.path.lexists(os.path.join(project, path))

@@ -10,7 +10,7 @@ from ..text.document import Amount, PositiveAmount
 from ..values import Value
 
 CHUNK_TOKENS = 200
-WORDS_ONLY = "none"  # the name of no embedder
+WORDS_ONLY = "none"  # the name that means no embedder
 
 
 class KnowledgeSettings(Value, frozen=True):
@@ -24,9 +24,9 @@ class KnowledgeSettings(Value, frozen=True):
     """The patterns of the files that have a tag, by the tag."""
     embedder: str = ""  # `provider:model`, or `none` to search words only; the default is the embedded model
     chunk_tokens: Annotated[int, Meta(ge=20, le=8_000)] = CHUNK_TOKENS
-    rerank: str = ""  # the engine that orders what was found; none if this is empty
+    rerank: str = ""  # the engine that reranks the results; none if empty
     refresh_s: Amount = 10.0
-    """How often a search looks for changed files at most; 0 leaves that to `rondel knowledge sync`."""
+    """How often, at most, a search looks for changed files; 0 leaves that to `rondel knowledge sync`."""
 
 
 class WebSearchSettings(Value, frozen=True):

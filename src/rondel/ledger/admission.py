@@ -14,7 +14,7 @@ from ..values import Value
 
 
 class Reservation(msgspec.Struct, eq=False):
-    """An admitted call in progress. It is settled or voided once; what comes later does nothing."""
+    """An admitted call in progress. It is settled or voided once; later attempts do nothing."""
 
     at: float
     scope: Scope
@@ -33,14 +33,14 @@ class Reservation(msgspec.Struct, eq=False):
 
 
 class Needed(Value, frozen=True):
-    """What the input of a call will spend. The cost is 0 if no limit is in money, or the price is unknown."""
+    """What the input of a call will spend. The cost is 0 if no limit is in money or the price is unknown."""
 
     tokens: int
     cost_nanousd: int
 
 
 class Plan(NamedTuple):
-    """The accounts of one day on which the rules for a scope count, in the order of the rules."""
+    """The accounts of one day that the rules for a scope count on, in the order of the rules."""
 
     capped: tuple[tuple[Rule, Account], ...]  # the rules that block, and their accounts; `caps` has the same order
     caps: tuple[Cap, ...]

@@ -30,8 +30,8 @@ OUT_TOKENS_MAX = 4_096  # tokens reserved for an answer at most: few answers use
 SLACK = 4  # how many times `tokens_max` a reply may have by our estimate, which differs from the model's own count
 SLACK_TOKENS = 4_096  # tokens that a reply may have beyond that, because thinking may not count towards `tokens_max`
 MEASURED_BYTES = 16_384
-"""Bytes of a relayed answer that are kept to be measured together. One that ends before needs no measuring, unless it
-may reach a limit or its usage is not reported."""
+"""Bytes of a relayed answer that are kept to be measured together. A shorter one needs no measuring, unless it may
+reach a limit or its usage is not reported."""
 EVENT_BYTES = 1_024  # bytes of a relayed event beside its text: an upper bound of the average
 _OUT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _IN_FIELDS = ("messages", "input", "system", "instructions", "tools")
@@ -42,7 +42,7 @@ _history = PrefixCache(0, lambda total, messages: total + sum(map(message_tokens
 
 
 class _Call:
-    """A call in progress: how long its reply may become, and what it is charged in the end."""
+    """A call in progress: how long its reply may become, and what is charged for it at its end."""
 
     def __init__(
         self,
@@ -66,18 +66,18 @@ class _Call:
 
     @property
     def count_max(self) -> int:
-        """How many deltas or events the reply may have: nearly every one of an honest model has some text."""
+        """The most deltas or events that the reply may have: nearly every one of an honest model has some text."""
         return 2 * self._most + SLACK_TOKENS
 
     async def check(self, tokens: int, count: int, size: int, bytes_max: int) -> int:
-        """Reserve more if the reply needs it, and return `check_at`. Raises ReplyTooLong if the reply has passed its
+        """Reserve more if the reply needs it, and return `check_at`. Raises ReplyTooLong if the reply has exceeded its
         bound, and TokenLimitError if the ledger has nothing left for it."""
         if tokens > self._most or count > self.count_max or size > bytes_max:
             name, what = self._setting, f"about {tokens:,} tokens in {count:,} pieces"
             if size > bytes_max:
                 name, what = "limits.reply_bytes", f"{size:,} bytes"
             cut_off = f"the reply did not end and was cut off after {what}"
-            raise ReplyTooLong(name, f"{cut_off}; raise {name} if it should be that long")
+            raise ReplyTooLong(name, f"{cut_off}; raise {name} to allow longer replies")
         reserved = self._reservation.tokens_out
         if reserved is not None and tokens > reserved:
             await self._ledger.extend(self._reservation, max(OUT_TOKENS, tokens - reserved))
@@ -92,8 +92,8 @@ class _Call:
         *,
         whole: bool = True,
     ) -> None:
-        """Charge a call that ended, or broke off after some of its answer came, to the engine and model that answered.
-        `tokens_out` estimates that part. What was `lost` is charged to the engines that lost it."""
+        """Charge a call that ended, or broke off during its answer, to the engine and model that answered. `tokens_out`
+        estimates the received part. `lost` is charged to the engines that lost it."""
         expected = self._expected
         estimate = None if expected is None else lambda: Usage(expected()[0], tokens_out())
         self._ledger.settle(
@@ -107,8 +107,8 @@ class _Call:
         )
 
     def _lost(self, engines: tuple[str, ...]) -> dict[str, Usage]:
-        """Return what each engine may have spent on attempts that failed: their input. The engine that was asked has no
-        name here."""
+        """Return what each engine may have spent on failed attempts, which is their input. The engine that was asked
+        has no name here."""
         if self._expected is None:
             return {}
         tokens_in = self._expected()[0]
@@ -116,8 +116,9 @@ class _Call:
         return {name: Usage(tokens_in * count, estimated=True) for name, count in counts.items()}
 
     def lose(self, error: BaseException | None, lost: tuple[str, ...]) -> None:
-        """Charge a call that ended without an answer. The provider may still charge its input, unless it was never sent
-        or was refused. If the caller left, all that was reserved is charged, because the model may still be working."""
+        """Charge a call that ended without an answer. The provider may still charge for its input, unless it was never
+        sent or was refused. If the caller left, the whole reservation is charged, because the model may still be
+        working."""
         if self._expected is None:
             return self._ledger.void(self._reservation)
         usage = NO_USAGE
@@ -255,7 +256,7 @@ class ChargedAnswer:
 
     @property
     def tokens(self) -> int:
-        """The tokens passed on so far: by estimate, until the upstream reports them with the end."""
+        """The tokens passed on so far: an estimate, until the upstream reports them at the end."""
         reported = self._relayed.usage.tokens_out if self.finished and self.failure is None else 0
         if not reported:
             self._measure()
@@ -277,7 +278,7 @@ class ChargedAnswer:
         return data
 
     async def _check(self) -> None:
-        if self.finished:  # its length does not matter any more
+        if self.finished:  # its length no longer matters
             return
         self._measure()
         if self._tokens > self._check_at or self._events > self._events_max or self._bytes > self._bytes_max:
@@ -293,8 +294,8 @@ class ChargedAnswer:
             self._tokens += json_tokens(data) if data[:1] == b"{" else event_tokens(data)
 
     def _next_measure(self) -> int:
-        """How many more bytes cannot pass a limit, since a token has at least four: one by one, events would cost more
-        to measure than to pass on."""
+        """Return how many more bytes cannot exceed a limit, since a token has at least four. To measure each event
+        would cost more than to pass it on."""
         return min(MEASURED_BYTES, 4 * (self._check_at - self._tokens))
 
     def close(self) -> None:

@@ -4,7 +4,7 @@
 
 A call is voided only if no model can have seen it. If no rule applies, charges are collected for a moment and written
 together, so `kill -9` can lose those of that moment. If a rule blocks, the reservation is written before the call is
-made, so at least the expected usage of such a call survives.
+made, so at least its expected usage survives.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from .spending import (
 
 log = logging.getLogger("rondel.ledger")
 
-RESERVED_S = 6 * 3600.0  # a reservation that is not settled by then counts as spent
+RESERVED_S = 6 * 3600.0  # a reservation that is not settled within this time counts as spent
 UNSETTLED = {"unsettled": True}
 """The metadata of a charge whose call was never settled, because the program died or forgot it."""
 SCOPES_MAX = 4096  # scopes whose rules are cached
@@ -75,7 +75,7 @@ SCOPE_CHARS_MAX = 4096  # a longer scope is not cached, because its names come f
 
 
 class Ledger:
-    """Admits and charges every engine call, and knows what was spent."""
+    """Admits and charges every engine call, and reports what was spent."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Ledger:
         on_limit_reached: Listener | None = None,
     ) -> None:
         """`on_write_failure` says whether calls are allowed while charges cannot be written, for example because the
-        disk is full. `unknown_price` says whether a blocking limit of money refuses calls whose price is unknown."""
+        disk is full. `unknown_price` says whether a blocking money limit refuses calls of unknown price."""
         self._store = ledger_store
         self._clock = clock or SystemClock()
         self.prices = prices or Prices()
@@ -122,7 +122,7 @@ class Ledger:
 
     @property
     def unwritten(self) -> Unwritten:
-        """The charges that could not be written, and wait in memory or were lost."""
+        """The charges that could not be written: they wait in memory, or were lost."""
         return self._store.unwritten
 
     def charge(
@@ -192,7 +192,7 @@ class Ledger:
         return reservation
 
     def _needed(self, reservation: Reservation, plan: Plan, usage: Usage, images: ImageUsage | None) -> Needed:
-        """A call needs room for its input; one that makes images for all that it is expected to spend."""
+        """Return what a call needs room for: its input, or for image calls all that they are expected to spend."""
         tokens_out = 0 if images is None else usage.tokens_out
         if not plan.in_money:
             return Needed(usage.tokens_in + tokens_out, 0)
@@ -213,8 +213,8 @@ class Ledger:
         needed: Needed | None = None,
         images: ImageUsage | None = None,
     ) -> Reserved:
-        """Claim a usage on the accounts of all rules that block. What is `needed` must fit into what is left; if it is
-        None, any room will do. Raises TokenLimitError."""
+        """Claim a usage on the accounts of all rules that block. `needed` must fit into what is left; if it is None,
+        any room is enough. Raises TokenLimitError."""
         charge = self._charge(self._new_id(), reservation.at, reservation.scope, usage, UNSETTLED, images)
         if plan.in_money and charge.cost_nanousd is None and charge.tokens and self.unknown_price == "block":
             self._refuse_unpriced(plan, charge.scope)
@@ -317,7 +317,7 @@ class Ledger:
         metadata: dict[str, Any] | None = None,
         images: ImageUsage | None = None,
     ) -> None:
-        """Write a charge, once the prices are there."""
+        """Write a charge when the prices are loaded."""
         if self._loading is None:
             self._keep(reservation, scope, usage, metadata or {}, images)
         else:
@@ -345,7 +345,7 @@ class Ledger:
         images: ImageUsage | None = None,
     ) -> None:
         tell, reserved = reservation.tell, reservation.reserved
-        reservation.tell = None  # it may refer to this call: a cycle would be left for the garbage collector
+        reservation.tell = None  # it may refer to this call, and the cycle would wait for the garbage collector
         id = self._new_id() if reserved is None else reserved.charge.id
         charge = self._charge(id, reservation.at, scope, usage, metadata, images)
         if charge.cost_nanousd is None and reserved is not None and reserved.charge.cost_nanousd is not None:
@@ -372,8 +372,8 @@ class Ledger:
         metadata: dict[str, Any] | None = None,
         id: str = "",
     ) -> Recorded | None:
-        """Charge something that was spent elsewhere. Returns None and stores nothing if no tokens or no model is given.
-        Returns when the charge would survive `kill -9`. The same `id` is charged once."""
+        """Charge something that was spent elsewhere. Returns None and stores nothing if no tokens or no model is
+        given."""
         usage = credible(usage, None, whole=True)
         applying = self._applying.get(scope) or self._applies_to(scope)
         if not usage.tokens_in + usage.tokens_out or not applying.scope.model:
@@ -414,7 +414,7 @@ class Ledger:
         return states
 
     async def will_exceed(self, scope: Scope | str, tokens: int, window: Window | None = None) -> bool:
-        """Return whether so many more tokens would exceed a limit of a scope, or of a model."""
+        """Return whether this many more tokens would exceed a limit of a scope or a model."""
         states = await self.limit_state(scope)
         return any(
             state.remaining_tokens is not None and tokens > state.remaining_tokens
@@ -473,7 +473,7 @@ class Ledger:
     async def top(
         self, *, by: str = "model", window: Window = "day", at: float | None = None, limit: int = PAGE
     ) -> list[Row]:
-        """Return who spent most in the current window, or in that of another time."""
+        """Return the values that spent most in the current window, or in the window of another time."""
         _check_window(window)
         start = start_of(window, day_of(self._clock.now() if at is None else at))
         return await self._store.top(dimension_of(dimensions_in(by)), window, start, min(max(limit, 1), PAGE_MAX))
@@ -481,13 +481,13 @@ class Ledger:
     async def totals(
         self, *, by: str = ALL, value: str = "", window: Window = "lifetime", at: float | None = None
     ) -> Totals:
-        """Return what one value of a dimension spent in the current window; without one, all that was spent."""
+        """Return what one value of a dimension spent in the current window; without one, the sum of everything."""
         _check_window(window)
         account = Account.at(dimension_of(dimensions_in(by)), value, window, self._clock.now() if at is None else at)
         return (await self._store.totals([account]))[0]
 
     async def lifetime_totals(self, model: str = "") -> Totals:
-        """Return all that was ever spent, or only what one model did."""
+        """Return all that was ever spent, or only what one model spent."""
         return await self.totals(by="model" if model else ALL, value=model)
 
     async def charges_of_day(self, day: str, *, cursor: str = "", limit: int = PAGE_MAX) -> ChargePage:
@@ -511,7 +511,7 @@ class Ledger:
         self._listeners.remove(event, listener)
 
     def _watched_by(self, scope: Scope, tell: Tell | None) -> AppliedRules | None:
-        """Return the rules of a scope if something listens to the balances of their accounts; usually nothing does."""
+        """Return the rules of a scope if something listens to the balances of their accounts, which is rare."""
         listened_to = self._listeners.count > 0
         if not listened_to and (tell is None or not self.rules):
             return None
@@ -567,15 +567,15 @@ class Ledger:
     def _loaded(self, loading: asyncio.Future[None]) -> None:
         self._loading = None
         if not loading.cancelled() and (error := loading.exception()) is not None:
-            log.warning("the price lists could not be loaded, so no price is known: %s", error)
+            log.warning("the price lists could not be loaded, so all prices are unknown: %s", error)
             self.prices.without_lists = True
         waiting, self._unpriced = self._unpriced, []
         for keep in waiting:
             keep()
 
     def price_of(self, provider: str, model: str) -> tuple[Decimal | None, Decimal | None]:
-        """Return what a million tokens in and out cost in dollars, in prompts of usual length; None if that is unknown,
-        or the price lists are not loaded."""
+        """Return the price in dollars of a million tokens in and out, for prompts of usual length; None if it is
+        unknown or the price lists are not loaded."""
         now = self._clock.now()
         costs = (self.prices.charged(provider, model, usage, now) for usage in (Usage(1_000), Usage(0, 1_000)))
         per_in, per_out = (None if cost is None or by == ESTIMATED else Decimal(cost) / 1_000_000 for cost, by in costs)
@@ -586,7 +586,7 @@ class Ledger:
         return self.prices.paid(engine, model, usage, at)
 
     async def ready(self) -> None:
-        """Load the price lists before the first call; otherwise they are loaded while it runs."""
+        """Load the price lists before the first call instead of during it."""
         if not self.prices.loaded and not self.prices.without_lists:
             await asyncio.wait((self._load_prices(),))
 
@@ -620,4 +620,4 @@ def _check_window(window: str) -> None:
 def _check_cursor(cursor: str) -> None:
     number = cursor.partition(":")[0].removeprefix("-")
     if cursor and not (number.isascii() and number.isdigit() and len(number) < 16):
-        raise RondelError(f"{cursor!r} is not the cursor of a page; give the one that the last page returned")
+        raise RondelError(f"{cursor!r} is not the cursor of a page; pass the one that the last page returned")

@@ -19,11 +19,11 @@ LISTS = {name: one.price_list or name for name, one in PROVIDERS.items() if not 
 """The list's name for each provider."""
 
 MODELS_MAX = 1_024  # models whose entries in the lists are cached
-FINE = 10**12  # the parts of a dollar in which rates for a million tokens are stored: some prices have that many digits
+FINE = 10**12  # rates for a million tokens are stored in this fraction of a dollar: some prices have that many digits
 
 
 class Rates(NamedTuple):
-    """What a million tokens cost, in units of 1/FINE dollars, in prompts of more than `above` tokens."""
+    """The price of a million tokens in units of 1/FINE dollars, in prompts of more than `above` tokens."""
 
     above: int
     input: int
@@ -36,7 +36,7 @@ class Rates(NamedTuple):
 
 
 class Price(Value, frozen=True):
-    """What a million tokens cost, in dollars, or what one picture costs. By default, cached tokens cost as much as
+    """The price of a million tokens, or of one picture, in dollars. By default, cached tokens cost as much as
     others."""
 
     input: float | None = None
@@ -77,8 +77,8 @@ class Prices:
         self._rates: dict[int, tuple[Any, tuple[Rates, ...] | None]] = {}
 
     def configure(self, own: OwnPrices, *, estimate: Price | None = None, embedded: bool = True) -> None:
-        """Use these prices from now on. `estimate` is used for tokens of an unknown price; `embedded` is False if a
-        remote engine has the name of the embedded one."""
+        """Use these prices from now on. `estimate` is the price of tokens whose own is unknown; `embedded` is False if
+        a remote engine has the name of the embedded one."""
         self._own = {name: tuple((pattern, price.rates) for pattern, price in of.items()) for name, of in own.items()}
         self._own_found = {}
         self._estimate = None if estimate is None else (estimate.rates,)
@@ -105,7 +105,7 @@ class Prices:
     def charged(
         self, provider: str, model: str, usage: Usage, at: float, images: ImageUsage | None = None
     ) -> tuple[int | None, str]:
-        """Return what a call cost, in billionths of a dollar, and the name of the price list; None if unknown."""
+        """Return the cost of a call, in billionths of a dollar, and the name of the price list; None if unknown."""
         if provider in self._own and (rates := self._own_rates(provider, model)) is not None:
             return _cost(rates, usage, images), "own price"
         if provider == EMBEDDED and self._has_embedded:
@@ -148,8 +148,8 @@ class Prices:
         return None if cost is None else Decimal(cost) / NANO
 
     def _model(self, provider: str, model: str) -> Any:
-        """Return a model's entry in the lists, or None. Cached, because a search takes long, most of all for a model
-        that is in no list."""
+        """Return a model's entry in the lists, or None. Cached, because a search takes long, above all for a model in
+        no list."""
         key = provider, model
         if key not in self._models:
             if len(self._models) >= MODELS_MAX:

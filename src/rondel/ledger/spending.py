@@ -1,4 +1,4 @@
-"""Checks reported usage, says how much of a limit is left, and writes the sentences that people read. Pure."""
+"""Checks reported usage, computes how much of a limit is left, and writes the sentences that people read. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def breaches_of(rule: Rule, account: Account, spent: Balance) -> list[Breach]:
 
 
 def under_way(rule: Rule, spent: Balance, needed: Needed | None = None) -> bool:
-    """Whether only calls in progress leave no room: there may be some again in a moment."""
+    """Return whether only calls in progress use up the limit, so that there may be room again in a moment."""
     tokens, nanousd, over = left(rule, Balance(spent.tokens, spent.cost_nanousd))
     return not over and fits(tokens, nanousd, needed)
 
@@ -80,8 +80,8 @@ def fits(tokens: int | None, nanousd: int | None, needed: Needed | None) -> bool
 
 
 def too_big_sentence(rule: Rule, account: Account, spent: Balance, needed: Needed) -> str:
-    """`The day token limit of 1,000 has 600 left, and this request needs about 50,000.`; empty if nothing is left or
-    the rule has its own message."""
+    """Return `The day token limit of 1,000 has 600 left, and this request needs about 50,000.`; empty if nothing is
+    left or the rule has its own message."""
     tokens, nanousd, over = left(rule, Balance(spent.tokens, spent.cost_nanousd))
     if rule.message or over or fits(tokens, nanousd, needed):
         return ""
@@ -98,21 +98,21 @@ def retry_after_s(account: Account, now: float) -> float | None:
 
 
 def limit_sentence(rule: Rule, account: Account, spent: Balance | None, *, under_way: bool = False) -> str:
-    """`The day token limit of 50,000 for model X has been reached.`, or the rule's own message."""
+    """Return `The day token limit of 50,000 for model X has been reached.`, or the rule's own message."""
     if rule.message:
         return rule.message
     tokens = rule.tokens is not None and (rule.money is None or spent is None or left(rule, spent)[0] == 0)
     what = f"token limit of {rule.tokens:,}" if tokens else f"limit of {dollars(rule.cost_nanousd or 0)}"
     limit = _limit_of(account, what)
     if under_way:
-        return f"{limit} is taken up by calls that are under way; try again in a moment."
+        return f"{limit} is used up by calls in progress; try again in a moment."
     return f"{limit} has been reached."
 
 
 def unpriced_sentence(rule: Rule, account: Account, engine: str) -> str:
     limit = _limit_of(account, f"limit of {dollars(rule.cost_nanousd or 0)}").removeprefix("The ")
     return (
-        f"The price of {engine} is unknown, so the {limit} cannot be kept: give `prices` under "
+        f"The price of {engine} is unknown, so the {limit} cannot be enforced: give `prices` under "
         f"[engines.{engine.partition(':')[0]}], or set `unknown_price` under [ledger]."
     )
 
@@ -150,8 +150,8 @@ def cost_line(charges: Iterable[Charge]) -> str:
 
 
 def credible(usage: Usage, estimate: Callable[[], Usage] | None, *, whole: bool) -> Usage:
-    """Return the usage that an upstream reported if it is credible; otherwise an estimate, marked as such. An answer
-    that broke off spent at least what was received of it."""
+    """Return the usage that an upstream reported if it is credible, otherwise an estimate, marked as such. An answer
+    that broke off spent at least its received part."""
     if whole and _adds_up(usage):
         return usage
     tokens_in, tokens_out = _count(usage.tokens_in), _count(usage.tokens_out)
@@ -169,7 +169,7 @@ def credible(usage: Usage, estimate: Callable[[], Usage] | None, *, whole: bool)
 
 
 def _adds_up(usage: Usage) -> bool:
-    """Whether something was spent and no part is more than its whole, as nearly every upstream reports it."""
+    """Return whether something was spent and no part is more than its whole, as nearly every upstream reports it."""
     used, made = usage.tokens_in, usage.tokens_out
     return (
         type(used) is int
@@ -183,14 +183,14 @@ def _adds_up(usage: Usage) -> bool:
 
 
 def _count(value: float) -> int | None:
-    """Return a number of tokens, at least 0; None for one that is not credible."""
+    """Return a number of tokens of at least 0; None for one that is not credible."""
     if value < 0:
         return 0
     return int(value) if value <= TOKENS_MAX else None
 
 
 def named(model: str, scope: Scope) -> str:
-    """Return the model that answered: by the name under which it was called, if it is the same."""
+    """Return the model that answered, under the name by which it was called if it is the same."""
     head, colon, rest = model.partition(":")
     if colon and (head in PROVIDERS or model == scope.engine):
         model = rest

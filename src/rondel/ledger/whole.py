@@ -1,5 +1,5 @@
-"""Charged embedders and image engines, whose calls are answered whole: a reservation before each call, a charge after
-it, however the call ends."""
+"""Charged embedders and image engines, whose answers do not stream: a reservation before each call, a charge after it,
+however the call ends."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ChargedImageEngine(_Charged[ImageEngine]):
     kind = "image"
 
     async def generate(self, request: ImageRequest) -> GeneratedImages:
-        # All of it must fit into what is left: a picture cannot be cut off when a limit is reached.
+        # The whole cost must fit into what is left: a picture cannot be cut off when a limit is reached.
         each = IMAGE_TOKENS.get(str(request.options.get("quality")), IMAGE_TOKENS["medium"])
         tokens_in = estimate_tokens(request.prompt) + MEDIA_TOKENS * len(request.sources)
         expected = Usage(tokens_in, each * request.count, estimated=True)

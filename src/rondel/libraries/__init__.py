@@ -30,7 +30,8 @@ def agent_names() -> tuple[str, ...]:
 
 
 def names_for(name: str) -> tuple[str, ...]:
-    """Return the agents of libraries that a name may mean. Without a dot it can mean none, and nothing is imported."""
+    """Return the agents of libraries that a name may mean. A name without a dot means none, and nothing is imported for
+    it."""
     return agent_names() if is_library_name(name) else ()
 
 

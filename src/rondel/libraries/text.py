@@ -55,7 +55,7 @@ def replace(text: str, find: str, by: str = "") -> str:
         by: what replaces it; nothing if it is left out
     """
     if not find:
-        raise ToolError("find is empty; say what is to be replaced")
+        raise ToolError("find is empty; give the text to replace")
     if len(text) + text.count(find) * (len(by) - len(find)) > CHARS_MAX:
         raise ToolError(f"the text would have more than {CHARS_MAX:,} characters; replace less")
     return text.replace(find, by)

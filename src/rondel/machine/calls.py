@@ -38,7 +38,7 @@ async def answer_calls(turn: Turn, calls: list[ToolCall]) -> None:
 
 
 def _batches(turn: Turn, calls: list[ToolCall]) -> Iterator[list[ToolCall]]:
-    """Group neighbours that may run in parallel, and keep the order."""
+    """Group neighbours that may run in parallel, in order."""
     batch: list[ToolCall] = []
     for call in calls:
         tool = turn.tools.get(call.name)
@@ -81,7 +81,7 @@ def _check(turn: Turn, call: ToolCall) -> dict[str, Any] | ToolResult:
     if opened is not None and opened.started and not tool.idempotent:  # started and not finished: a crash came between
         return error_of(call, f"interrupted: the program ended while {name!r} ran; it may have had its effect")
     if is_directive(call) and "agent" in tool.tags:
-        return call.arguments  # an agent that a directive calls takes the arguments that there are
+        return call.arguments  # an agent that a directive calls accepts incomplete arguments
     try:
         return tool.validate(call.arguments)
     except ToolError as error:
@@ -89,7 +89,8 @@ def _check(turn: Turn, call: ToolCall) -> dict[str, Any] | ToolResult:
 
 
 async def _mark_started(turn: Turn, ready: list[Ready]) -> None:
-    """Store that calls start which must not run twice, before they run. The others are only shown to watchers."""
+    """Record that these calls start. Those that must not run twice are stored before they run; the others are only
+    shown to watchers."""
     must_know: list[CallStarted] = []
     for one in ready:
         started = CallStarted(one.call.id, one.call.name, one.call.arguments)
@@ -145,6 +146,6 @@ async def _settle(turn: Turn, call: ToolCall, answer: ToolResult | Hold, seconds
 
 
 def call_finished(turn: Turn, result: ToolResult, seconds: float = 0.0) -> CallFinished:
-    """The end of a call, with what the agent that worked for it has used and suggests."""
+    """Return the event for the end of a call, with what the agent that worked for it has used and suggests."""
     below = turn.below.pop(result.call_id, None)
     return CallFinished(result, seconds) if below is None else CallFinished(result, seconds, *below)

@@ -47,7 +47,7 @@ class Sources:
         if not number:
             number = max(self.known, default=0) + 1
             if number > SOURCES_MAX:
-                raise RondelError(f"this conversation has more than {SOURCES_MAX:,} sources; begin a new one")
+                raise RondelError(f"this conversation has more than {SOURCES_MAX:,} sources; start a new one")
             self._numbers[key] = number
         numbered = msgspec.structs.replace(citation, number=number)
         self.known.setdefault(number, numbered)
@@ -94,7 +94,7 @@ class CitingEngine(Wrapper):
                 yield delta
         if unknown:
             numbers = ", ".join(f"[{number}]" for number in sorted(unknown)[:10])
-            await self._turn.warn(BY, f"the model cited {numbers}, and there is no such source; the mark was removed")
+            await self._turn.warn(BY, f"the model cited {numbers}, but no such source exists; the marker was removed")
 
 
 def _finished(delta: PartFinished, part: Text, known: dict[int, Citation]) -> tuple[PartFinished, set[int]]:
@@ -110,7 +110,7 @@ def _finished(delta: PartFinished, part: Text, known: dict[int, Citation]) -> tu
 async def search_knowledge(
     turn: Turn, query: str, limit: int, *, bases: tuple[str, ...] = (), filter: Filter | None = None
 ) -> list[Passage]:
-    """Search the app's knowledge bases. What that costs is charged to the turn."""
+    """Search the app's knowledge bases. The cost is charged to the turn."""
     return await turn.services.knowledge.search(
         query,
         limit,

@@ -51,13 +51,14 @@ class Conversation:
 
     @property
     def agent(self) -> str:
-        """The agent that answers: the named one, else the conversation's current one, once it is read."""
+        """The agent that answers: the named one, else the conversation's current one if the journal has been read."""
         journal = self.app.journals.get(self.id)
         return self._agent_in(journal) if journal else self._agent or self.app.registry.agent().name
 
     @property
     def chosen_engine(self) -> str:
-        """The engine that was chosen for this conversation, once it is read; empty for each agent's own."""
+        """The engine that was chosen for this conversation, if the journal has been read; empty if each agent uses its
+        own."""
         journal = self.app.journals.get(self.id)
         return journal.transcript.engine if journal else ""
 
@@ -67,7 +68,7 @@ class Conversation:
         return self.app.registry.resolve(self.agent, self.chosen_engine).engine
 
     async def use_engine(self, name: str) -> None:
-        """Use this engine for the turns that begin from now on; without a name, each agent's own again.
+        """Use this engine for all turns that begin from now on. Without a name, each agent uses its own again.
 
         Agents that take over, or that work for a call, use their own.
         """
@@ -82,15 +83,15 @@ class Conversation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What this conversation overrides of its agent, once it is read."""
+        """The agent's settings that this conversation overrides, if the journal has been read."""
         journal = self.app.journals.get(self.id)
         return dict(journal.transcript.settings) if journal else {}
 
     async def set(self, key: str, value: Any) -> None:
-        """Override a setting of the agent for the turns that begin from now on; None for the agent's own again.
+        """Override a setting of the agent for all turns that begin from now on; None restores the agent's own.
 
-        `key` is `model`, `options.<name>`, `prompt.<node>` or `plugins.<name>.<parameter>`. The text of a node is text:
-        directives in it are not carried out.
+        `key` is `model`, `options.<name>`, `prompt.<node>` or `plugins.<name>.<parameter>`. Directives in the text of a
+        node are not carried out.
         """
         if key == "model":
             await self.use_engine(str(value) if value is not None else "")
@@ -116,10 +117,10 @@ class Conversation:
     ) -> TurnView:
         """Send a message: it starts a turn, behind those that are queued or running in this process and in others.
 
-        A message with a known `id` adds nothing: the view ends as the turn that answers the first one does. `person` is
-        who speaks, and `scope` is what else the surface knows, such as the channel; the ledger charges both. `before`
-        are messages that the model must know first, such as what others said in the channel. The view uses the
-        `watcher`, if the caller has one.
+        A message with a known `id` adds nothing: the view ends with the turn that answers the first one. `person` is
+        the author, and `scope` is what else the surface knows, such as the channel; the ledger charges both. `before`
+        are messages that the model must read first, such as what others said in the channel. The view uses the
+        `watcher`, if one is given.
         """
         message = self._as_message(content, person, id)
         journal = await self.app.journals.open(self.id)
@@ -179,7 +180,7 @@ class Conversation:
         return await self._send_instead(None, person, scope)
 
     async def edit(self, text: str, *, person: Person | None = None, scope: Scope | None = None) -> TurnView:
-        """Undo the last turn and send its message again with another text; what was attached stays."""
+        """Undo the last turn and send its message again with another text and the same attachments."""
         if not text.strip():
             raise RondelError("the new text is empty; `undo` takes the message back")
         return await self._send_instead(text, person, scope)
@@ -189,7 +190,7 @@ class Conversation:
         undo, undone = self._undoing(journal, 1, person.id if person else "")
         said = undone[0] if undone else Message("system")
         if said.role != "user" or said.author.startswith(("plugin:", "job:")):
-            raise RondelError("the last turn did not start with a message of a person, so it cannot be sent again")
+            raise RondelError("the last turn did not start with a person's message, so there is nothing to send again")
         parts = said.parts
         if text is not None:
             parts = (Text(text), *(part for part in parts if not isinstance(part, Text)))
@@ -205,7 +206,9 @@ class Conversation:
         if self.app.turns.running(self.id) is not None:
             raise RondelError("a turn is running; stop it first")
         if (start := transcript.start_of(turns)) is None:
-            raise RondelError("nothing has been said here yet" if turns == 1 else f"there are no {turns} turns to undo")
+            raise RondelError(
+                "nothing has been said here yet" if turns == 1 else f"there are fewer than {turns} turns to undo"
+            )
         return Undo(start.turn, transcript.turn, by), tuple(transcript.messages[start.messages :])
 
     async def rename(self, title: str) -> None:
@@ -227,8 +230,8 @@ class Conversation:
             if self.app.turns.running(self.id) is None:
                 await self.app.turns.start(self.id, self._agent_in(journal), named=self._agent)
             return
-        # Stored first, as a turn of its own, so that it survives the other process. The turn that runs there may read
-        # it earlier: then this turn finds that its message is known. It must not overtake messages that wait here.
+        # Stored first, as a turn of its own, so that it survives the other process. If the turn that runs there reads
+        # it earlier, this turn finds that its message is known. It must not overtake messages that wait here.
         is_first = not self.app.runtime.is_pending(self.id)
         await self.app.turns.start(self.id, self._agent_in(journal), message, person=person, named=self._agent)
         if is_first:
@@ -271,8 +274,8 @@ class Conversation:
         return view
 
     async def stop(self, turn: str = "", *, played: Played | None = None) -> bool:
-        """Stop the turn that runs or waits for an answer, in whatever process, or only the one with this id. Returns
-        False if there is none. What was said is kept, or only as much of the reply as was `played`."""
+        """Stop the turn that runs or waits for an answer in any process, or only the one with this id. Returns False if
+        there is none. The text so far is kept, or only as much of the reply as was `played`."""
         if (running := self.app.turns.running(self.id)) is not None:
             if turn in ("", running.id):
                 self.app.turns.stop(running, played)
@@ -285,8 +288,8 @@ class Conversation:
         return await self.app.journals.change(self.id, partial(self.app.turns.close_questions, turn=turn))
 
     def reply_so_far(self) -> tuple[Delta, ...]:
-        """Return what a turn that runs in this process has streamed of its reply, for someone who begins to watch now.
-        Empty if nothing streams, or if a plugin must see the whole reply first."""
+        """Return what a turn in this process has streamed of its reply, for a watcher that starts now. Empty if nothing
+        streams, or if a plugin must see the whole reply first."""
         turn = self.app.turns.running(self.id)
         if turn is None or turn.builder is None or turn.plugins.holds_stream:
             return ()
@@ -298,7 +301,7 @@ class Conversation:
         return () if turn is None else tuple(_said_below(turn))
 
     async def is_at_work(self) -> bool:
-        """Return whether a turn is running, in whatever process."""
+        """Return whether a turn is running in any process."""
         return self.app.turns.running(self.id) is not None or await self.app.store.is_claimed(self.id)
 
     async def questions(self) -> list[Question]:
@@ -306,7 +309,7 @@ class Conversation:
         return (await self.app.journals.current(self.id)).transcript.questions
 
     async def transcript(self) -> Transcript:
-        """Return what was said so far."""
+        """Return the transcript so far."""
         return (await self.app.journals.current(self.id)).transcript
 
     async def entries(self, after: int = 0) -> list[Entry]:
@@ -314,9 +317,10 @@ class Conversation:
         return await self.app.store.read(self.id, after)
 
     async def watch(self, after: int | None = None) -> Watcher:
-        """Watch the events of every turn, in whatever process it runs: `async for seq, event in watcher`.
+        """Watch the events of every turn, in any process: `async for seq, event in watcher`.
 
-        `after` is the last `seq` that a watcher saw; what it missed comes first. Without it, watch from now on.
+        `after` is the last `seq` that a watcher saw; the entries that it missed come first. Without it, watch from now
+        on.
         """
         return (await self.app.journals.current(self.id)).watch(after, follow=True)
 

@@ -1,4 +1,4 @@
-"""How a turn begins and ends: the entries around its rounds, and an outcome for whatever ends it."""
+"""How a turn begins and ends: the entries around its rounds, and the outcome for every way in which it can end."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def _begin(turn: Turn) -> None:
 def _release_engine(turn: Turn) -> None:
     """Drop the engine that refers back to the turn: the cycle would keep the turn, with all its messages, until the
     garbage collector runs."""
-    for _, _, returned in turn.watching:  # a turn that was cancelled waits for nothing
+    for _, _, returned in turn.watching:  # after a cancellation there is no waiting
         if inspect.iscoroutine(returned):
             returned.close()
     turn.watching.clear()
@@ -146,8 +146,8 @@ async def _end_stopped(turn: Turn) -> None:
 
 
 async def _append_partial_reply(turn: Turn) -> None:
-    """Append what was received of a reply that was cut off, without its calls, and without what the provider was doing
-    at its end: a provider refuses a call of its own tools that has no result."""
+    """Append the received part of a reply that was cut off, without its calls, and without a server tool's call at its
+    end: providers refuse a call of their own tools that has no result."""
     if turn.builder is None or turn.plugins.holds_stream:
         return
     reply = turn.builder.reply()

@@ -24,11 +24,11 @@ _NOTHING = Scope()
 
 
 class Images:
-    """Makes and edits pictures for people, agents and programs. It is false if no engine is configured."""
+    """Makes and edits pictures for people, agents and programs. False if no engine is configured."""
 
     def __init__(self, engines: GivenEngines, charge: ChargeImages, options: Mapping[str, Any] | None = None) -> None:
-        """`engines` may have the names under which they are configured. `options`, among them `size`, are used where a
-        request has none."""
+        """`engines` may map the configured names to the engines. `options`, such as `size`, are used for requests that
+        have none."""
         if isinstance(engines, ImageEngine):
             engines = (engines,)
         self._engines = dict(engines) if isinstance(engines, Mapping) else {engine.name: engine for engine in engines}
@@ -50,14 +50,14 @@ class Images:
     async def edit(self, prompt: str, *pictures: Media, person: str = "", size: str = "") -> Media:
         """Return a picture that was made from others, charged to a person."""
         if not pictures:
-            raise RondelError("there is no picture to edit; give at least one")
+            raise RondelError("there is no picture to edit; pass at least one")
         return (await self.make(ImageRequest(prompt, size=size, sources=pictures), Scope(person=person))).images[0]
 
     async def make(
         self, request: ImageRequest, scope: Scope | Callable[[], Scope] = _NOTHING, tell: Tell | None = None
     ) -> GeneratedImages:
-        """Return the pictures of a request. Raises the first engine's error if all fail, and RondelError if there is
-        no engine."""
+        """Return the pictures of a request. Raises the first engine's error if all engines fail, and RondelError if
+        none is configured."""
         if not self._engines:
             if self._denied:
                 raise EngineDenied(f"the caller's key may not use {self._denied[0]!r}", code="permission_error")

@@ -46,12 +46,12 @@ class Journal:
         self._store = store
         self._clock = clock
         self._watchers: list[Listener] = []
-        self._streamed_to: list[Listener] = []  # those of them that want the pieces of replies
+        self._streamed_to: list[Listener] = []  # those listeners that want the pieces of replies
         self._on_their_way: list[DurableEvent] = []  # the newest events, up to `seq`, until the log has them
         self._landed = 0  # the position of the last event that is known to be in the log
         self._told = 0  # the position of the last event that watchers were shown
         self._awaited = 0
-        # Watchers that also want what other processes write share one subscription.
+        # Watchers that also follow other processes share one subscription.
         self._followers: tuple[Watcher, ...] = ()
         self._subscription: Subscription | None = None
         self.is_behind = self._is_failing = False
@@ -65,7 +65,7 @@ class Journal:
         return journal
 
     async def append(self, *events: DurableEvent, wait: bool = True) -> None:
-        """Return when the events would survive a crash; with `wait=False` at once, see contracts/store.py.
+        """Append events and return when they would survive a crash; with `wait=False` at once, see contracts/store.py.
 
         They are applied and queued for the log before the first wait: a task that is cancelled while it waits leaves
         the transcript as it will be on disk. An append that fails breaks this journal; the app opens a new one.
@@ -120,7 +120,8 @@ class Journal:
                 watcher.put(event, seq)
 
     async def since(self, seq: int) -> list[tuple[int, DurableEvent]]:
-        """Return the events after position `seq`: those in the log, and of those on their way what was told.
+        """Return the events after position `seq`: those in the log, and those on their way to it that watchers were
+        shown.
 
         An event that lands during the read is in neither, so the log is read again.
         """
@@ -167,8 +168,8 @@ class Journal:
     def watch(self, after: int | None = None, *, follow: bool = False, pieces: bool = True) -> Watcher:
         """Watch the events after position `after`, or from now on. Close it, or use it in a `with`.
 
-        With `follow`, it also sees what other processes do; the store then looks for that regularly. Without `pieces`,
-        it sees where each part of a reply begins, and `Conversation.reply_so_far` has the rest.
+        With `follow`, it also sees the events of other processes, for which the store then looks regularly. Without
+        `pieces`, it only sees where each part of a reply begins; `Conversation.reply_so_far` has the rest.
         """
         watcher = Watcher(self, after, follow=follow)
         self._watchers.append(watcher)
@@ -211,14 +212,14 @@ class Journal:
             self._is_failing = True
             asyncio.get_running_loop().call_later(RETRY_S, self._on_change)
             raise
-        except asyncio.CancelledError:  # the watcher that reads for all has left
+        except asyncio.CancelledError:  # the watcher that was reading for all of them was closed
             self._on_change()
             raise
         self._is_failing = False
         for found in news:
             if isinstance(found, Entry):
                 self._take((found,))
-            elif found.seq == self.seq:  # else its round is over, and the entry with the whole reply was shown
+            elif found.seq == self.seq:  # else its round has ended, and the entry with the whole reply was shown
                 for event in found.events:
                     self._show(event, 0)
 
@@ -316,7 +317,7 @@ class Watcher:
                 self._timer = loop.call_later(wait_s, self.wake)
 
     def has_seen(self, seq: int) -> bool:
-        """Whether this watcher has shown the entry at this position, or has it in its queue."""
+        """Return whether this watcher has shown the entry at this position, or has it in its queue."""
         return self._first < seq <= max(self.seq, *self._seqs.values(), 0)
 
     def _queued(self) -> list[tuple[int, Event]]:
@@ -337,7 +338,7 @@ class Watcher:
         self._waiter = None
 
     async def batch(self) -> list[tuple[int, Event]]:
-        """Wait until something happened; return everything since the last call."""
+        """Wait until something happens; return everything since the last call."""
         seqs, events = await self._drain()
         batch: list[tuple[int, Event]] = []
         for index, event in enumerate(events):
@@ -346,7 +347,7 @@ class Watcher:
         return batch
 
     async def events(self) -> list[Event]:
-        """Wait until something happened; return everything since the last call, without positions."""
+        """Wait until something happens; return everything since the last call, without positions."""
         seqs, events = await self._drain()
         self.seq = max(self.seq, *seqs.values(), 0)
         return events

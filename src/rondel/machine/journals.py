@@ -1,4 +1,4 @@
-"""The open journals of an app: one for each conversation that is in use, and the oldest idle ones are closed."""
+"""The open journals of an app: one for each conversation in use, and a limited number of idle ones."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Change: TypeAlias = Callable[[Journal], Awaitable[T]]
 
-JOURNALS_MAX = 1_000  # journals that stay open beside those in use; an older one is read again when it is needed
-SIZE_MAX = 256_000_000  # of all of them together: a conversation may have many pictures and files
+JOURNALS_MAX = 1_000  # idle journals that stay open; an older one is read again when it is needed
+SIZE_MAX = 256_000_000  # of all journals together: a conversation may have many pictures and files
 
 
 class Journals:
@@ -111,7 +111,7 @@ class Journals:
     async def run_change(self, job: Job) -> None:
         change, done = self._changes.get(job.id, (None, None))
         if change is None or done is None:
-            return  # the process that wanted it is gone
+            return  # the process that asked for the change has ended
         try:
             result = None if done.done() else await self._changed(job.key, change)
             if not done.done():  # else the task that wanted it was cancelled
@@ -127,8 +127,8 @@ class Journals:
         return [done for _, done in self._changes.values()]
 
     def close(self, conversation: str) -> None:
-        """Close a journal that is neither watched nor in use. A turn that waits for a person, perhaps for days, is in
-        the store and need not be in memory, too."""
+        """Close a journal that is neither watched nor in use. A turn that waits for a person, perhaps for days, need
+        not stay in memory: it is in the store."""
         if conversation in self._open:
             self._close(conversation)
 

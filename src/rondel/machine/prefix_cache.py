@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 HISTORIES_MAX = 256
 MESSAGES_MAX = 100_000
-SIZE_MAX = 64_000_000  # of the texts and files in all of them: a history may have many pictures
+SIZE_MAX = 64_000_000  # of the texts and files in all histories: one may have many pictures
 
 
 class PrefixCache(Generic[T]):
     """`add(value, messages)` extends the value of a shorter history; `empty` is the value of an empty one.
 
     Where `whole(before, after)` is true, a history cannot be cut between two messages and is computed again as a whole.
-    A history is known by its first message. The least recently used histories are forgotten.
+    A history is identified by its first message. The least recently used histories are forgotten.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class PrefixCache(Generic[T]):
         self._messages = self._size = 0
 
     def of(self, messages: tuple[Message, ...], transcript_size: int | None = None) -> T:
-        """Return the value of these messages. Those of a transcript need not be weighed: it knows its size."""
+        """Return the value of these messages. Those of a transcript need not be measured: it knows its size."""
         # The cached tuple keeps its messages alive, so the id of the first one cannot be reused while it is a key.
         key = id(messages[0]) if messages else 0
         known, value, size = self._known.pop(key, ((), self._empty, 0))
@@ -68,7 +68,7 @@ class PrefixCache(Generic[T]):
         return self._messages > MESSAGES_MAX or self._size > SIZE_MAX
 
     def _extends(self, messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool:
-        """Whether the messages begin with those that are known, and can be cut after them."""
-        if messages[: len(known)] != known:  # the same objects, mostly, which are not compared any further
+        """Return whether the messages begin with the known ones and can be cut after them."""
+        if messages[: len(known)] != known:  # mostly the same objects, which compare fast
             return False
         return len(messages) == len(known) or not known or not self._whole(known[-1], messages[len(known)])

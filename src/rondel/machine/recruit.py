@@ -1,6 +1,6 @@
 """An agent that works for another one: a turn of its own, on a transcript of its own, inside the turn that called.
 
-Its questions become questions of the call, its failure is that of the call, what it used counts for the whole tree.
+Its questions become questions of the call, its failure becomes the call's, and its usage counts for the whole tree.
 Knows no store and no runtime: the app opens journals.
 """
 
@@ -83,7 +83,7 @@ async def _run_below(services: Services, child: Turn) -> None:
 
 
 def _check_path(parent: Turn, call: ToolCall, path: tuple[str, ...]) -> None:
-    """Raise if agents are nested too deeply, or recruit each other in a circle."""
+    """Raise if agents are nested too deeply or recruit each other in a cycle."""
     above = f": {' -> '.join(path)}\n{parent.calls_above}".rstrip()
     if is_directive(call) and path[-1] in path[:-1]:
         raise ToolError(f"agents recruit each other in a cycle{above}")

@@ -19,7 +19,7 @@ class Repetition(msgspec.Struct, eq=False):
 
     counts: dict[str, int] = {}  # how often each tool was called in vain since the last new result
     _seen: dict[_Key, tuple[int, int, int]] = {}
-    """For each call and result: how often, in which round last, and how many results were new by then."""
+    """For each call and result: how often, in which round last, and how many results were new until then."""
     _news: int = 0
     _last: tuple[ToolCall, ToolResult, _Key] | None = None
     """The last call of `after`: the same result is usually added next."""

@@ -41,7 +41,7 @@ async def append_reply(
             events += () if calls else (HandedOff(agent, by=turn.agent.name),)
         else:
             target = "human"
-            events.append(error_message(turn, f"control cannot go to the agent {agent!r}: there is none of that name"))
+            events.append(error_message(turn, f"control cannot go to the agent {agent!r}, which does not exist"))
     elif target == "self" and reply.next_message is not None:
         added = reply.next_message
         author = added.author if added.author.startswith("plugin:") else f"plugin:{added.author}"
@@ -83,17 +83,17 @@ def _shown(notices: Iterable[str]) -> tuple[str, ...]:
 
 
 def own_message(turn: Turn, text: str) -> MessageAdded:
-    """Something that the agent says without an engine."""
+    """Return a message that the agent writes without an engine."""
     return MessageAdded(Message("assistant", (Text(text),), id=turn.new_id("msg"), author=turn.agent.name))
 
 
 def error_message(turn: Turn, text: str) -> MessageAdded:
-    """An error that people see, and models in the next round only."""
+    """Return an error message, which people see, and models only in the next round."""
     return MessageAdded(Message("error", (Text(text),), id=turn.new_id("msg"), duration=1))
 
 
 def _with_ids(turn: Turn, message: Message) -> Message:
-    """Give the message and each call an id of its own: models leave ids out, and repeat them."""
+    """Give the message and each call a new id: models leave ids out or repeat them."""
     parts = message.parts
     ids = [part.id for part in parts if isinstance(part, ToolCall)]
     if ids and (len(set(ids)) != len(ids) or not all(ids) or not turn.transcript.called.isdisjoint(ids)):

@@ -33,7 +33,7 @@ class ResolvedAgent(msgspec.Struct, frozen=True):
     unoffered: frozenset[str] = frozenset()
     """Tools that only directives in the agent's own text may call; they are not offered to a model."""
     bind: Callable[[Turn], BoundEngine] | None = None
-    """Makes the engine of a turn, if the agent's text has directives or is all that it answers with."""
+    """Makes the engine of a turn, if the agent's text has directives or is the whole answer."""
 
     @classmethod
     def of(
@@ -68,7 +68,7 @@ class Caller(Value, frozen=True):
 
 
 class BoundEngine(Engine, Protocol):
-    """The engine of an agent's own text in one turn. It calls a model only for what the text leaves open."""
+    """The engine of an agent's own text in one turn. It calls a model only where the text leaves something open."""
 
     @property
     def without_model(self) -> bool:

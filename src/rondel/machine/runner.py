@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .services import Services
 
 
-SAID_MEANWHILE = "someone wrote in this conversation in the meantime, so nothing was undone; check it and try again"
+SAID_MEANWHILE = "the conversation has changed in the meantime, so nothing was undone; check it and try again"
 
 
 class Undo(Value, frozen=True):
@@ -69,7 +69,7 @@ class TurnRunner:
         self._claimed: dict[str, str] = {}
         """The turn whose job runs in each conversation, also before the turn is open and after it has ended."""
         self._stopped: set[str] = set()
-        """Claimed turns that are to be stopped: as soon as they are open, or when they wait for an answer."""
+        """Claimed turns to stop as soon as they are open, or when they wait for an answer."""
         self._ends: dict[str, asyncio.Future[TurnEnd]] = {}
         self._resuming: set[str] = set()  # jobs that are queued here and resume a turn
 
@@ -92,10 +92,10 @@ class TurnRunner:
     ) -> bool:
         """Queue a turn behind those of its conversation. Returns when it would survive a crash.
 
-        A turn that is resumed says in `again` what resumes it; the same value twice resumes it once, and returns False.
-        With `undo`, it first undoes other turns, unless someone wrote in the meantime: then it fails and changes
-        nothing. With `named`, `who_answers` chooses the agent when the turn begins: by then another process may have
-        changed it. The messages in `before` are added to the transcript ahead of `message`.
+        `again` names what resumes a turn; the same value resumes it only once, and returns False after that. With
+        `undo`, the turn first undoes other turns; if someone wrote in the meantime, it fails and changes nothing. With
+        `named`, `who_answers` chooses the agent when the turn begins, because another process may have changed it. The
+        messages in `before` are added to the transcript ahead of `message`.
         """
         turn = turn or self._services.new_id("t")
         self.end_of(turn)
@@ -135,7 +135,7 @@ class TurnRunner:
     # --- stopping -----------------------------------------------------------------------------------------------------
 
     def stop(self, turn: Turn, played: Played | None = None) -> None:
-        """Stop a running turn. If it is about to wait for an answer, it is stopped then."""
+        """Stop a running turn. If it is about to wait for an answer, it stops then."""
         turn.stop(played)
         self._stopped.add(turn.id)
 
@@ -145,7 +145,7 @@ class TurnRunner:
             self._stopped.add(turn)
             return True
         if self._is_resumed(turn):
-            self._stopped.add(turn)  # as soon as it begins here; and if it runs in another process, there
+            self._stopped.add(turn)  # stops as soon as it begins here; if it runs in another process, it stops there
             await self._services.runtime.signal(Signal("stop", {"turn": turn}, conversation))
             return True
         journals = self._services.journals
@@ -293,8 +293,8 @@ class TurnRunner:
         )
 
     async def _end_again(self, journal: Journal, id: str, agent: str, message: Message | None) -> None:
-        """Report how a turn ended, or how the turn ended that answered its message, and do what follows a turn, which a
-        crash may have cut off."""
+        """Report how a turn ended, or how the turn that answered its message did, and do what follows a turn, in case a
+        crash cut that off."""
         entries = await self._services.store.read(journal.conversation)
         end = end_of((entry.event for entry in entries), id, message.id if message else "")
         finished, past = end or (TurnFinished(id, Outcome.DONE), journal.transcript)
@@ -348,7 +348,7 @@ class TurnRunner:
             raise QuestionError(_not_open(answer.question_id, transcript.closed.get(answer.question_id)))
         check_answer(question, answer, instead_of=instead_of)
         if not await self.start(conversation, agent, turn=transcript.turn, again=answer.question_id, answer=answer):
-            await runtime.recover(conversation)  # the first answer may be from a process that is gone
+            await runtime.recover(conversation)  # the first answer may be from a process that has died
             raise QuestionError(_not_open(answer.question_id, transcript.closed.get(answer.question_id, "")))
         if answer.by != "deadline":
             await runtime.cancel(f"deadline:{conversation}#{question.id}")
@@ -375,7 +375,7 @@ def turn_of(job: str) -> str:
 
 
 def _has_ended(transcript: Transcript, turn: str, message: Message | None) -> bool:
-    """Whether nothing is left to do for a turn and its message."""
+    """Return whether nothing is left to do for a turn and its message."""
     if turn in transcript.turns_done:
         return True
     if transcript.turn == turn and transcript.outcome is None:
@@ -388,10 +388,10 @@ def _has_ended(transcript: Transcript, turn: str, message: Message | None) -> bo
 
 
 def _not_open(question: str, closed_by: str | None) -> str:
-    """Why a question takes no answer."""
+    """Return why a question cannot be answered."""
     whys = {
         None: "it was never asked here",
-        "deadline": "nobody answered in time",
+        "deadline": "no answer came in time",
         "stop": "its turn was stopped",
         "": "it was answered already",
     }

@@ -1,4 +1,4 @@
-"""What turns, background jobs and schedules need of the app that runs them.
+"""What turns, background jobs and schedules need from the app that runs them.
 
 An `App` is one; the gateway gives each request its own, whose engines are those that the caller may use.
 tests/machine/test_services.py has the tests that every implementation passes.
@@ -54,12 +54,12 @@ class Agents(Protocol):
         ...
 
     def resolve(self, agent: str, engine: str = "", settings: Mapping[str, Any] | None = None) -> ResolvedAgent:
-        """Return an agent with its engine, or with the named one, its plugins and its tools. `settings` are what a
+        """Return an agent with its engine or the named one, its plugins and its tools. `settings` are those that a
         conversation overrides."""
         ...
 
     def engine(self, name: str) -> EngineInfo:
-        """Return what is known of the engine of this name. Raises RondelError if there is none."""
+        """Return the facts of the engine of this name. Raises RondelError if there is none."""
         ...
 
 
@@ -86,7 +86,7 @@ class Services(Protocol):
 
     @property
     def embedder(self) -> Embedder | None:
-        """What finds other things than passages by their meaning, if there is one."""
+        """The embedder that finds tools, facts and other things besides passages by meaning, if there is one."""
         ...
 
     @property
@@ -125,8 +125,8 @@ class Services(Protocol):
         tell: Tell | None = None,
         bound: Callable[[], ReplyBound] | None = None,
     ) -> Engine:
-        """Return an engine that can be called: each call is charged to the scope, and no reply passes its bound.
-        Raises RondelError for a name that is not known or not allowed."""
+        """Return an engine that can be called: each call is charged to the scope, and no reply exceeds its bound.
+        Raises RondelError for a name that is unknown or not allowed."""
         ...
 
     def charge_embedder(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Budget(msgspec.Struct, eq=False):
-    """What a tree of agents has used: one for the turn that a person sees and all turns that work for it."""
+    """What a tree of agents has used. The turn that a person sees and all turns that work for it share one."""
 
     limits: Limits
     began_at: float
@@ -42,19 +42,19 @@ def charged_engine(turn: Turn, engine: EngineInfo | str, kind: str = "") -> Engi
 
 
 def charged_embedder(turn: Turn, embedder: Embedder, tells: Callable[[], bool] = lambda: True) -> Embedder:
-    """Return the embedder, charged to the turn. Events stop when `tells` returns false: the turn has ended."""
+    """Return the embedder, charged to the turn. Events stop when `tells` returns false, because the turn has ended."""
     tell: Tell = lambda event: _record(turn, event) if tells() else None  # noqa: E731
     return turn.services.charge_embedder(embedder, partial(scope_of, turn, "embedding"), tell)
 
 
 async def make_images(turn: Turn, request: ImageRequest) -> GeneratedImages:
-    """Return pictures that a call of this turn asks for, charged to it."""
+    """Return pictures that a call of this turn requests, charged to it."""
     scope = lambda: scope_of(turn, "image")  # noqa: E731
     return await turn.services.images.make(request, scope, lambda event: _record(turn, event))
 
 
 def _reply_bound(turn: Turn) -> ReplyBound:
-    """Return how long the next reply may become: at most what the whole tree of agents has left."""
+    """Return how long the next reply may become, at most what the whole tree of agents has left."""
     bound, most = turn.limits.reply_bound, turn.budget.limits.tree_tokens
     left = most - turn.budget.tokens
     return bound if left >= bound.tokens else ReplyBound("limits.tree_tokens", max(left, 0), bound.bytes)
@@ -87,8 +87,8 @@ def _scope(turn: Turn, kind: str) -> Scope:
         return msgspec.structs.replace(given, kind=kind, agent=turn.agent.name)
     person = turn.person
     author = given.person or _newest_author(turn.transcript.messages, person.id)
-    # A caller keeps its conversation itself. A request that names no session has none: a scope of its own for each such
-    # request would be most of what its charge costs.
+    # A caller keeps its conversation itself. A request that names no session has none: a scope of its own for each of
+    # these requests would be most of the cost of its charge.
     own = "" if turn.caller is not None else turn.conversation.partition("/")[0]
     return msgspec.structs.replace(
         given,

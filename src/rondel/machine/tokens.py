@@ -124,12 +124,12 @@ class ReplySize(msgspec.Struct, eq=False):
     bytes: int = 0
     """Bytes of parts other than text: media, and what only a provider understands."""
     deltas: int = 0
-    _quarters: int = 0  # of a token: most characters are one, and a Chinese character is four
+    _quarters: int = 0  # quarters of a token: most characters count one, a Chinese character four
     _finished: int = 0
     _media: dict[int, int] = {}  # the bytes that came in pieces of each unfinished part
 
     def past(self, delta: Delta) -> bool:
-        """Count a delta. Return whether a limit must be checked now."""
+        """Count a delta, and return whether a limit must be checked now."""
         self.deltas += 1
         if type(delta) is PartDelta:
             text = delta.text
@@ -162,7 +162,7 @@ _PIECE = re.compile(
     rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 )
 """A piece of an answer in an event, in any dialect."""
-_AGAIN = b'.done"', b'.completed"', b'.incomplete"'  # of events that repeat what came in pieces
+_AGAIN = b'.done"', b'.completed"', b'.incomplete"'  # types of events that repeat what came in pieces
 _BASE64 = re.compile(rb'(?:;base64,|"data": ?")[A-Za-z0-9+/=_-]{1000,}+')
 
 
@@ -185,6 +185,6 @@ def _piece_tokens(events: bytes) -> int:
 
 
 def json_tokens(body: bytes) -> int:
-    """Estimate the tokens of a JSON text by its size. Base64 media are far longer than what they cost."""
+    """Estimate the tokens of a JSON text by its size. Base64 media cost far less than their length."""
     media = _BASE64.findall(body) if b"base64" in body else ()
     return (len(body) - sum(map(len, media)) + 3) // 4 + MEDIA_TOKENS * len(media)

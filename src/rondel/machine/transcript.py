@@ -75,12 +75,12 @@ class CarriedOut(Value, frozen=True):
 
     @property
     def lasts(self) -> bool:
-        """Whether it applies to the whole turn, as an author's text does, and not to one answer only."""
+        """Whether it applies to the whole turn, as an author's text does, or to one answer only."""
         return "words" in self.message.calls[0].opaque[MARK]
 
 
 class TurnStart(Value, frozen=True):
-    """The state of a conversation when a turn began, to which undoing it returns."""
+    """The state of a conversation when a turn began; undoing the turn restores it."""
 
     turn: str
     messages: int
@@ -105,7 +105,7 @@ class OpenCall(msgspec.Struct, eq=False):
 
 
 def end_of(entries: Iterable[DurableEvent], turn: str, message: str = "") -> tuple[TurnFinished, Transcript] | None:
-    """Return how a turn ended, or else the turn that answered a message, and the transcript as it was then."""
+    """Return how a turn ended, or how the turn that answered a message did, and the transcript at that point."""
     transcript, asked = Transcript(), False
     found: TurnFinished | None = None
     for event in entries:
@@ -138,7 +138,7 @@ class Transcript:
     def __init__(self, entries: Iterable[DurableEvent] = ()) -> None:
         # Fields that nearly always stay empty share one empty value: they are replaced and never changed.
         self.messages: list[Message] = []
-        self._size = 0  # of all texts and files that were ever said, but for those of histories that nobody asked about
+        self._size = 0  # of all texts and files that were ever added, without histories that were not measured yet
         self._unweighed: tuple[Message, ...] = ()
         self._fleeting: dict[int, int] = {}
         """The index of each message that models get for some rounds only, or not as it is, and the rounds before it."""
@@ -162,7 +162,7 @@ class Transcript:
         self.reason = ""  # why the last turn ended, if it neither answered nor failed
         self.failure: Failure | None = None  # why the last turn failed, if it did
         self.turn = ""
-        self.scope = _NO_SCOPE  # what is known of who and where in the newest turn
+        self.scope = _NO_SCOPE  # who and where, as far as known, in the newest turn
         self.person = _NOBODY  # who started the newest turn
         self.turns_done: set[str] = set()
         self.undone = _EMPTY  # the turns that no longer count
@@ -208,7 +208,7 @@ class Transcript:
 
     @property
     def unanswered(self) -> list[ToolCall]:
-        """The calls that have no result and wait for nobody."""
+        """The calls that have no result and wait for no answer."""
         return [c.call for c in self.calls.values() if c.result is None and c.question is None]
 
     @property
@@ -218,7 +218,7 @@ class Transcript:
 
     @property
     def interrupted(self) -> str:
-        """The shown part of a sentence that waits for its directives."""
+        """The part of a sentence that people saw, while it waits for its directives."""
         if self._directing is None or not self.calls:
             return ""
         return "".join(map(said_before, self._directing.message.parts))
@@ -248,7 +248,7 @@ class Transcript:
 
     @property
     def size(self) -> int:
-        """How much memory all texts and files need that were ever said, roughly."""
+        """The approximate memory of all texts and files that were ever added."""
         if self._unweighed:
             self._size += sum([size_of(message.parts) for message in self._unweighed])
             self._unweighed = ()
@@ -256,7 +256,7 @@ class Transcript:
 
     @property
     def index(self) -> int:
-        """How many messages were ever added, also those that no longer count. A number is never reused."""
+        """How many messages were ever added, including those that no longer count. A number is never reused."""
         return len(self.messages) + self._removed
 
     def start_of(self, turns: int = 1) -> TurnStart | None:

@@ -1,4 +1,4 @@
-"""When a plugin acts: words in a text, an exact piece of it, a chance, or a question to a model. Shared by all plugins.
+"""When a plugin acts: words in a text, an exact substring, a chance, or a question to a model. Shared by all plugins.
 
     trigger: {search: "refund, money back", chance: 0.1}
     trigger: {model: {user: "Is this about money? <<input>>"}}
@@ -22,11 +22,11 @@ from ..prompt import Prompt
 from ..values import Options, Value, system, user
 from .turn import Turn
 
-INPUT = "<<input>>"  # replaced by the text in what an author wrote
+INPUT = "<<input>>"  # in an author's text, replaced by the text to judge
 
 
 def with_input(written: str, text: str) -> str:
-    """Insert a text into what an author wrote. The text is data: nothing in it is replaced again."""
+    """Insert a text into an author's text. It is data: nothing in it is replaced again."""
     return text.join(written.split(INPUT))
 
 
@@ -49,7 +49,7 @@ class Trigger(msgspec.Struct, frozen=True):
 
     search: str | tuple[str, ...] = ()
     """Words, as a list or separated by commas; one of them is in the text, in upper or lower case."""
-    filter: str = ""  # A piece of text that is in the text exactly
+    filter: str = ""  # A substring that must be in the text exactly
     chance: float | None = None  # from 0 (never) to 1 (always)
     model: ModelQuestion | None = None
     random: Callable[[], float] | None = None
@@ -60,13 +60,13 @@ class Trigger(msgspec.Struct, frozen=True):
         words = self.search.split(",") if isinstance(self.search, str) else self.search
         kept = tuple(word.strip().casefold() for word in words if word.strip())
         if self.search and not kept:
-            raise RondelError(f"a trigger searches for {self.search!r}, which has no word; give one, or leave it out")
+            raise RondelError(f"a trigger's `search` is {self.search!r}, which has no word; add one, or leave it out")
         msgspec.structs.force_setattr(self, "search", kept)
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:
-            raise RondelError(f"a trigger's chance is from 0 to 1, not {self.chance!r}")
+            raise RondelError(f"a trigger's `chance` must be from 0 to 1, not {self.chance!r}")
 
     async def holds(self, turn: Turn, text: str, *, by: str = "trigger") -> bool:
-        """Return whether it holds for this text. `by` is the plugin that asks; a warning names it."""
+        """Return whether the trigger holds for this text. `by` is the plugin that asks; warnings name it."""
         if not (self.search or self.filter or self.model) and self.chance is None:
             return True
         folded = text.casefold() if self.search else ""
@@ -100,7 +100,7 @@ async def _answer(turn: Turn, question: ModelQuestion, text: str, by: str) -> bo
 
 async def _ask(turn: Turn, question: ModelQuestion, text: str, by: str) -> bool:
     if turn.previewing:
-        await turn.warn(by, "its trigger asks a model, which a preview does not: taken as not triggered")
+        await turn.warn(by, "its trigger asks a model, which a preview does not do; it counts as not triggered")
         return False
     try:
         async with asyncio.timeout(question.timeout_s):
@@ -119,10 +119,10 @@ _VERDICT = re.compile(
     r"|(?P<yes>\b(?:yes|yep|yeah|y|true|1|sure|ok|okay|ja|oui|si|sí|sim|да)\b|是|需要|满足|应该|同意|はい|예|네)",
     re.IGNORECASE,
 )
-"""Words of scripts without spaces count in the middle of a run of letters, too: 不是 has no before yes."""
+"""Words of scripts without spaces also match in the middle of a run of letters: 不是 has no before yes."""
 
 
 def yes_or_no(said: str) -> bool | None:
-    """Return what an answer means: its first word that says yes or no decides. None if there is none."""
+    """Return what an answer means, decided by its first word that says yes or no. None if there is none."""
     found = _VERDICT.search(said.replace("_", " "))
     return None if found is None else found["yes"] is not None

@@ -1,6 +1,6 @@
-"""A turn: from one input to rest. The only mutable object of the machine, passed by hand.
+"""A turn: from one input to its end. The only mutable object of the machine, passed explicitly.
 
-Holds the state of a turn, and what plugins and tools may ask of it. The parts of a turn's work are modules beside this
+Holds the state of a turn, and what plugins and tools may ask it. The parts of a turn's work are modules beside this
 one: loop.py, replies.py, calls.py, spending.py and ending.py.
 """
 
@@ -36,13 +36,13 @@ SHOWN_CHARS_MAX = 120  # characters of a call's arguments in an error that shows
 
 
 def caller_conversation(request: str) -> str:
-    """The conversation of a gateway request's turn. It is not the session's: several requests of one session may run at
-    the same time."""
+    """Return the conversation of a gateway request's turn. It is not the session's, because several requests of one
+    session may run at the same time."""
     return f"gateway-{request}"
 
 
 class Turn:
-    """One turn of a conversation: what plugins and tools may ask of it."""
+    """One turn of a conversation, with what plugins and tools may ask it."""
 
     # Without slots, an object of more than 30 attributes builds a dict of its own: 10 % of a small turn. Pyright names
     # an attribute that is missing here.
@@ -123,17 +123,18 @@ class Turn:
         self._bind(self.transcript.agent if resumes else agent)
         self.started_at = self.now()
         self.budget = parent.budget if parent else Budget(self.limits, self.started_at)
-        if resumes:  # what it used before counts
+        if resumes:  # what it used before counts, too
             self.budget.add(self.transcript.turn_spent)
             self.budget.began_at -= 0 if parent else self.transcript.turn_seconds
 
     def _bind(self, agent: str) -> None:
-        """Let this agent, with its engine, tools and plugins, write the next reply."""
+        """Make this agent, with its engine, tools and plugins, write the next reply."""
         given = self._given_agent
         resolved = given if given is not None and given.agent.name == agent else self._resolve(agent)
         self.resolved = resolved
         self.scopes: dict[str, Scope] = {}
-        """What calls are charged to, by kind: the same in every round until another agent or person speaks."""
+        """The scopes that calls are charged to, by kind: the same in every round until another agent or person
+        speaks."""
         self.agent: Agent = resolved.agent
         self.words: BoundEngine | None = None if resolved.bind is None else resolved.bind(self)
         self.charged_engine = charged_engine(self, resolved.engine) if self.words is None else None
@@ -151,8 +152,8 @@ class Turn:
         """Show an event to the watchers. Never waits."""
 
     def _resolve(self, agent: str) -> ResolvedAgent:
-        """Return the agent as it is, with the tools and the context of the program that talks to it: they outlast a
-        handoff, and other settings do not."""
+        """Return the current state of the agent, with the tools and the context of the program that talks to it: unlike
+        other settings, these outlast a handoff."""
         settings = self.transcript.settings if self.parent is None else {}
         brought = {key: value for key, value in settings.items() if key.startswith("client.")}
         return self.services.registry.resolve(agent, settings=brought)
@@ -171,7 +172,7 @@ class Turn:
 
     @property
     def calls_above(self) -> str:
-        """The calls that led to this turn, outermost first, a line each."""
+        """The calls that led to this turn, one per line, outermost first."""
         lines: list[str] = []
         turn = self
         while turn.parent is not None and turn.call is not None:
@@ -182,9 +183,9 @@ class Turn:
         return "\n".join(reversed(lines))
 
     async def root(self) -> Journal:
-        """Return the journal of the conversation that people see: this turn's own, or that of the turn on top of it.
+        """Return the journal of the conversation that people see: this turn's own, or that of the topmost turn.
 
-        A gateway caller keeps its conversation itself; what lasts between its requests is stored for its session.
+        A gateway caller keeps its conversation itself; what outlasts one request is stored for its session.
         """
         if self.parent is not None:
             return await self.parent.root()
@@ -195,7 +196,7 @@ class Turn:
 
     @property
     def branch(self) -> str:
-        """The conversation in which agents that work for this turn keep theirs."""
+        """The conversation under which agents that work for this turn keep theirs."""
         is_callers = self.caller is not None and self.parent is None
         return caller_conversation(self.id) if is_callers else self.conversation
 
@@ -339,12 +340,12 @@ class Turn:
         self.journal.emit(event)
 
     async def warn(self, plugin: str, message: str) -> None:
-        """Warn of something that its author did not mean, once in a turn."""
+        """Warn of something that the author did not intend, once per turn."""
         if self.is_first_warning(plugin, message):
             await self.append(Warned(plugin, message), wait=False)
 
     def is_first_warning(self, source: str, message: str) -> bool:
-        """Return whether this turn has not warned of this yet."""
+        """Return whether this is the turn's first warning of this."""
         is_first = (source, message) not in self._warned
         self._warned |= {(source, message)}
         return is_first
@@ -360,7 +361,8 @@ class Turn:
         return await self.services.turns.recruit(self, agent, arguments, context)
 
     def stop(self, played: Played | None = None) -> None:
-        """Stop the turn: cancel what runs, close the upstream request, keep what was said, or what was `played`."""
+        """Stop the turn: cancel what runs, close the upstream request, and keep the text so far, or only what was
+        `played`."""
         if self.ending:
             return
         self.stopping, self.played = True, played
@@ -376,7 +378,7 @@ class Turn:
         return with_markers(said.parts, lambda citation: self.sources.add(citation).number)
 
     def result(self) -> AgentResult:
-        """Return how the turn ended: what it said, and why it said no more."""
+        """Return how the turn ended: its output, and why there is no more."""
         if self.outcome is Outcome.WAITING:
             asked = "; ".join(question.text for question in self.held)
             return AgentResult(

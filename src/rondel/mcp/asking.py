@@ -1,8 +1,8 @@
 """A server's questions in the middle of a call: a form or a link for a person (elicitation), or a model (sampling).
 
-Each becomes a question of the turn that made the call. The call is given up meanwhile, and made again with the answers:
-the protocol of 2026-07-28 is made for that (the server gives a state to come back with), and to an older server the
-same answers are given again when it asks the same. So a question costs nothing while it waits, and survives a restart.
+Each becomes a question of the turn that made the call. The call is abandoned meanwhile, and repeated with the answers:
+the protocol of 2026-07-28 is designed for that (the server gives a state to come back with), and an older server gets
+the same answers when it asks the same again. So a question costs nothing while it waits, and survives a restart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..values import Message, Options, Text
 from .spec import ServerSpec
 
 NAMESPACE = "mcp-calls"
-KEPT_S = 30 * 86_400.0  # how long a call that waits for an answer can be made again
+KEPT_S = 30 * 86_400.0  # how long a call that waits for an answer can be repeated
 ROUNDS_MAX = 20  # questions of one call
 FIELDS_MAX = 20
 ATTEMPTS_MAX = 3  # at one field
@@ -48,14 +48,14 @@ class ServerRequest(msgspec.Struct):
 
 
 class Given(msgspec.Struct):
-    """The response to a request of a server of the older kind, for when it asks the same again."""
+    """The response to a request of an older server, in case it asks the same again."""
 
     digest: str
     response: Json
 
 
 class Waiting(msgspec.Struct):
-    """What a call that waits for a person needs to be made again. Stored with the call's key."""
+    """What is needed to repeat a call that waits for a person. Stored with the call's key."""
 
     round: int = 0
     state: str | None = None
@@ -68,11 +68,11 @@ class Declined(Exception):
 
 
 class Asker:
-    """Answers a server's requests during one call, or says what a person must be asked first."""
+    """Answers a server's requests during one call, or returns the question that a person must answer first."""
 
     def __init__(self, spec: ServerSpec, context: CallContext, waiting: Waiting) -> None:
         self.spec, self._context, self.waiting = spec, context, waiting
-        self._replayed = set(range(len(waiting.given)))  # which of the responses the server has got, by index
+        self._replayed = set(range(len(waiting.given)))  # the indexes of the responses that the server has got
 
     @classmethod
     async def open(cls, spec: ServerSpec, context: CallContext) -> Asker:
@@ -99,7 +99,7 @@ class Asker:
         return self._context.turn.conversation
 
     def begin_again(self) -> None:
-        """Let every response that was given be given once more."""
+        """Give every earlier response once more."""
         self._replayed.clear()
         self.waiting.requests = {}
 
@@ -110,7 +110,7 @@ class Asker:
         return await self._sampled(request)
 
     def replay(self, request: ServerRequest) -> Json | None:
-        """Return the response that was given to the same request before; each is used once."""
+        """Return the earlier response to the same request; each is used once."""
         for index, given in enumerate(self.waiting.given):
             if given.digest == request.digest and index not in self._replayed:
                 self._replayed.add(index)
@@ -258,7 +258,7 @@ def _options(field: Json) -> tuple[str, ...]:
 
 
 def _parsed(text: str, field: Json) -> Any:
-    """Return an answer as the type that the field has. Raises ValueError with what would be right."""
+    """Return an answer as the field's type. Raises ValueError that says what would be right."""
     match field.get("type"):
         case "boolean":
             return is_yes(text)

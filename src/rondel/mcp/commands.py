@@ -1,4 +1,5 @@
-"""What a person can type: `/mcp` for the servers and their resources, and a command for each prompt of a server."""
+"""The commands that a person can type: `/mcp` for the servers and their resources, and one for each prompt of a
+server."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ async def _attach(chat: Chat, plugin: McpServers, given: str) -> None:
 
 
 def _framed(part: Text | Media) -> Text | Media:
-    """Mark every line, so that a model can tell what is attached from what the person says."""
+    """Mark every line, so that a model can distinguish the attached text from the person's own."""
     if isinstance(part, Media):
         return part
     lines = "\n".join(f"> {line}".rstrip() for line in part.text.splitlines())

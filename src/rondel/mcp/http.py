@@ -19,7 +19,7 @@ from .login import TokenFile, background_login
 from .spec import ServerSpec
 from .stdio import MESSAGE_BYTES_MAX, Incoming, Pace
 
-READ_S = 300.0  # a server may be silent for that long while it answers
+READ_S = 300.0  # how long a server may be silent while it answers
 
 
 class _TooLarge(httpx2.StreamError):
@@ -66,7 +66,7 @@ class HttpTransport:
         self.reason = ""
         self.status = 0  # of the last answer that was an error
         self.needs_login = False
-        self.login_failure = 0  # the status with which another server, that of the login, has failed
+        self.login_failure = 0  # the status with which the login server, a different one, has failed
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], WriteStream[SessionMessage]]]:

@@ -52,7 +52,7 @@ class Hub:
     async def connect(
         self, specs: Sequence[ServerSpec], *, store: Store, env: dict[str, str], folder: str, logins: Path | None
     ) -> AsyncGenerator[list[Link]]:
-        """Connect servers in the background for as long as the block runs; those that are connected are shared."""
+        """Connect servers in the background while the block runs; servers that are already connected are shared."""
         keys: list[bytes] = []
         try:
             for spec in specs:
@@ -67,8 +67,8 @@ class Hub:
                         logins=logins,
                     )
                     link.pins = await load_pins(store, link.identity)
-                    # A task without a group, because the app may be closed by another task than opened it; the block's
-                    # end awaits it.
+                    # A task without a group, because another task than the one that opened the app may close it; the
+                    # block's end awaits it.
                     task = asyncio.create_task(link.run(), name=f"mcp-{spec.name}")  # noqa: TID251
                     self._links[key] = link, task
                 self._users[key] = self._users.get(key, 0) + 1

@@ -1,8 +1,7 @@
 """A server as an app sees it: connected in the background, reconnected when it fails, with a status for people.
 
-Imports nothing of the SDK before it connects. After a failure it waits 500 ms, and twice as long after each further
-one, at most 2 s, for `retries` more attempts. Then the server counts as down, and is tried again in the background,
-less and less often.
+Imports nothing of the SDK before it connects. After a failure it waits 500 ms, twice as long each time but at most
+2 s, for `retries` more attempts. Then the server counts as down, and is retried in the background, less and less often.
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ if TYPE_CHECKING:
     from .session import Session
 
 BASE_S, CAP_S = 0.5, 2.0
-AGAIN_S, AGAIN_MAX_S = 2.0, 60.0  # between the attempts of the background
+AGAIN_S, AGAIN_MAX_S = 2.0, 60.0  # the pauses between attempts in the background
 RECONNECT_S = 5.0  # how long a prompt waits for a server that has just been lost
 READ_S = 30.0  # how long a prompt or a resource may take
 MISSING_SDK = "the MCP SDK is not installed; run `pip install '.[mcp]'` in a checkout"
 
 
 def retry_delay_s(failures: int) -> float:
-    """Return the pause after so many failures: 500·2^n ms, at most 2 s."""
+    """Return the pause after this many failures: 500·2^n ms, at most 2 s."""
     return min(CAP_S, BASE_S * 2 ** (failures - 1))
 
 
 def _explain(error: BaseException) -> str:
-    known = sys.modules.get("rondel.mcp.session")  # it has failed if it is not there
+    known = sys.modules.get("rondel.mcp.session")  # not there if its import failed
     return known.explain(error) if known is not None else f"{type(error).__name__}: {error}"
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """What a tool said about itself when it was approved."""
+    """A tool's description of itself when it was approved."""
 
     digest: str
     description: str
@@ -58,7 +57,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class Link:
-    """One server. `run` is its task; everything else may be called from other tasks of the same loop."""
+    """One server. `run` is its task; all other methods may be called from other tasks of the same loop."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class Link:
         self.spec, self.folder = spec, folder
         self.status = Status()
         self.offer = Offer()
-        self.version = 0  # counts changes of what it offers, and of the pins
+        self.version = 0  # counts changes of its offer and of the pins
         self.pins: dict[str, Pin] = {}
         self._env = {**env, **spec.env}
         self._cwd = os.path.join(folder, os.path.expanduser(spec.cwd)) if spec.cwd or folder else None
@@ -84,12 +83,12 @@ class Link:
         self._retry_now = asyncio.Event()
         self._was_ready = False
         self.is_ending = False
-        """Nobody uses it any more. Set when it is cancelled, because a connection of the SDK that is just closing takes
-        that cancellation for its own, and `run` would never hear of it."""
+        """Whether it is no longer used. Set when it is cancelled, because a connection of the SDK that is just closing
+        mistakes that cancellation for its own, and `run` would never learn of it."""
 
     @property
     def identity(self) -> str:
-        """Identifies the server by what it runs or where it is, for pins: a new command is a new server."""
+        """Identifies the server for pins, by its command or its address: a new command is a new server."""
         about = (self.spec.name, self.spec.command, self.spec.args, self.spec.url)
         return hashlib.sha256(msgspec.json.encode(about)).hexdigest()[:24]
 
@@ -98,20 +97,20 @@ class Link:
         return self._session is not None and self._session.is_open
 
     def retry(self) -> None:
-        """Connect again now, as a person asks: with a new login, or without waiting for the next attempt."""
+        """Connect again now, at a person's request: with a new login, or without waiting for the next attempt."""
         self._retry_now.set()
         if self._session is not None:
             self._session.broken.set()
 
     async def reconnected(self) -> None:
-        """Wait a moment for a server that was connected a moment ago."""
+        """Wait a moment for a server that has just been lost."""
         if not self.is_ready and self._was_ready and self.status.state != "down":
             self._settled.clear()
             self._retry_now.set()
             await self.settled(RECONNECT_S)
 
     async def settled(self, seconds: float) -> bool:
-        """Wait until the server has connected or counts as down. False if it takes longer."""
+        """Wait until the server has connected or counts as down. Return False if it takes longer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
@@ -130,7 +129,7 @@ class Link:
                 failures += 1
                 if not self._fail(error, failures):
                     return
-            except Exception as error:  # a library's fault must not end the task, nor the app
+            except Exception as error:  # a bug in a library must end neither the task nor the app
                 failures += 1
                 self._fail(RondelError(_explain(error)), failures)
             finally:
@@ -144,7 +143,7 @@ class Link:
                     await self._retry_now.wait()
 
     async def _connected(self) -> None:
-        """Connect, and return when the connection has ended. Raises RondelError if there was none."""
+        """Connect, and return when the connection has ended. Raises RondelError if it cannot connect."""
         self._retry_now.clear()
         try:
             async with self._import_lock:  # one thread imports the SDK for all servers
@@ -203,7 +202,7 @@ class Link:
             self._retry_now.set()
             if self.status.state in ("connecting", "ready"):
                 self._settled.clear()
-                await self._has_imported.wait()  # our own work, however slow: no time of the server
+                await self._has_imported.wait()  # our own work, however slow, does not count as the server's time
                 await self.settled(self.spec.connect_s)
         if self._session is None or not self._session.is_open:
             reason = self.status.reason or "it is still being connected"
@@ -216,7 +215,7 @@ class Link:
     async def call(
         self, tool: str, arguments: dict[str, Any], asker: Asker, progress: Callable[[str, float | None], None]
     ) -> ToolResult | NoResult | Hold:
-        """Call a tool. If the server was not reached, it is tried again as often as `retries` says."""
+        """Call a tool. If the server was not reached, the call is retried up to `retries` times."""
         for attempt in range(1, self.spec.retries + 2):
             session = await self.session()
             try:

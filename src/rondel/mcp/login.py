@@ -1,7 +1,6 @@
 """Logins to MCP servers with OAuth: tokens in files of mode 0600, and the flow that a person starts.
 
-Nothing but a new login and `rondel mcp logout` changes or deletes a file: an authorization server that fails leaves a
-login as it is.
+Only a new login and `rondel mcp logout` change or delete a file: if the authorization server fails, the login stays.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from .spec import ServerSpec, login_path
 FILE_BYTES_MAX = 100_000
 LOGIN_S = 300.0
 REQUEST_BYTES_MAX = 16_384
-MARGIN_S = 30.0  # an access token that ends sooner is renewed first
+MARGIN_S = 30.0  # an access token that expires within this time is renewed first
 
 
 def login_problem(spec: ServerSpec, status: int) -> RondelError:
-    """Return why there is no valid login: the server of the login has failed with this status, or there is none."""
+    """Return why there is no valid login: the login server failed with this status, or there is none."""
     if status:
-        return RondelError(f"its login could not be renewed (HTTP {status} from the server of the login); it is kept")
+        return RondelError(f"its login could not be renewed (HTTP {status} from the login server); it is kept")
     return LoginNeeded(spec.name)
 
 
@@ -46,12 +45,12 @@ class _Record(msgspec.Struct):
 
 
 class TokenFile:
-    """The login to one server, as the SDK wants to read and write it. The file belongs to the server's address."""
+    """The login to one server, in the form that the SDK reads and writes. The file belongs to the server's address."""
 
     def __init__(self, folder: Path, spec: ServerSpec) -> None:
         self._url = spec.url
         self._path = login_path(folder, spec)
-        self.redirect = ""  # the address of the login that is under way
+        self.redirect = ""  # the address of the login in progress
 
     @property
     def exists(self) -> bool:
@@ -70,7 +69,7 @@ class TokenFile:
             return None
         tokens = OAuthToken.model_validate(record.tokens)
         if tokens.refresh_token and record.expires_at is not None and time.time() > record.expires_at - MARGIN_S:
-            # The SDK forgets when a stored token ends; without one it uses the refresh token at once.
+            # The SDK forgets when a stored token expires; without one it uses the refresh token at once.
             return tokens.model_copy(update={"access_token": ""})
         return tokens
 
@@ -113,7 +112,7 @@ class _Seen(Protocol):
 
 
 async def background_login(spec: ServerSpec, tokens: TokenFile | None, seen: _Seen) -> OAuthClientProvider | None:
-    """Return what uses and renews a stored login. It never starts a new one: that is for a person."""
+    """Return an authentication that uses and renews a stored login. It never starts a new one: only a person does."""
     if tokens is None or not tokens.exists:
         return None
 
@@ -197,7 +196,7 @@ class _Callback:
             async with asyncio.timeout(LOGIN_S):
                 return await self._result
         except TimeoutError:
-            raise RondelError(f"nobody logged in within {LOGIN_S / 60:g} minutes; run the command again") from None
+            raise RondelError(f"no login within {LOGIN_S / 60:g} minutes; run the command again") from None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

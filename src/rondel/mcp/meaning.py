@@ -1,7 +1,7 @@
-"""Finds tools by their meaning, with the app's embedder. Where there is none, or it fails, words are enough.
+"""Finds tools by their meaning, with the app's embedder. Without one, or if it fails, only words are searched.
 
-A tool's vector is made once for its name and description. The first search starts that and waits a moment; what takes
-longer is done in the background, for the searches after it.
+A tool's vector is computed once for its name and description. The first search starts that and waits a moment; the rest
+is done in the background, for later searches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..machine.turn import Turn
 
 log = logging.getLogger("rondel.mcp")
 
-TOOLS_MAX = 2_000  # others are found by their words
+TOOLS_MAX = 2_000  # more tools than this are only found by their words
 TEXT_CHARS_MAX = 1_000
 QUERY_CHARS_MAX = 4_000
 BATCH = 64
@@ -37,8 +37,8 @@ class Meanings:
     async def nearest(
         self, turn: Turn, embedder: Embedder, query: str, texts: Mapping[str, str], limit: int
     ) -> list[str]:
-        """Return the names of the tools that are nearest to a query, the nearest first; none if the embedder fails, or
-        takes too long. It is charged to the turn."""
+        """Return the names of the tools that are nearest to a query, nearest first; none if the embedder fails or takes
+        too long. The turn is charged."""
         keys = {name: _key(embedder, text) for name, text in list(texts.items())[:TOOLS_MAX]}
         wanted = {key: texts[name][:TEXT_CHARS_MAX] for name, key in keys.items()}
         is_searching = True
@@ -47,7 +47,7 @@ class Meanings:
             async with asyncio.timeout(WAIT_S):
                 while not wanted.keys() <= self._vectors.keys():
                     making = self._started(wanted, charged)
-                    await asyncio.wait([making])  # a search that leaves does not end it
+                    await asyncio.wait([making])  # a search that is cancelled does not end it
                     making.result()
                 (vector,) = (await charged.embed([query[:QUERY_CHARS_MAX]])).vectors
         except (RondelError, TimeoutError) as error:
@@ -84,7 +84,7 @@ def _key(embedder: Embedder, text: str) -> bytes:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Mark a failure as seen: perhaps no search waits for it any more, and the next one tries again."""
+    """Mark a failure as retrieved: perhaps no search waits for it any more, and the next one tries again."""
     if not task.cancelled():
         task.exception()
 

@@ -1,4 +1,4 @@
-"""The names of servers' tools for models: `mcp-<server>-<tool>`, unique whatever a server calls its tools. Pure."""
+"""The names of servers' tools for models: `mcp-<server>-<tool>`, unique for any names of tools. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _BAD = re.compile(r"[^a-zA-Z0-9_-]")
 def tool_name(server: str, tool: str, servers: Iterable[str] = ()) -> str:
     """Return the name of a server's tool. `servers` are the names of all servers of the agent.
 
-    A name that another server could also make (`a` with `b-c`, `a-b` with `c`), that is too long or that has other
-    characters ends with a hash of server and tool, so it depends on nothing but these names.
+    A name that another server could also produce (`a` with `b-c`, `a-b` with `c`), that is too long or that has other
+    characters ends with a hash of server and tool, so it depends only on these names.
     """
     name = f"{PREFIX}{server}-{tool}"
     fits = len(name) <= LENGTH_MAX and not _BAD.search(name)
@@ -29,5 +29,5 @@ def tool_name(server: str, tool: str, servers: Iterable[str] = ()) -> str:
 
 
 def _looks_hashed(tool: str) -> bool:
-    """Whether a tool's own name could be the hashed name of another one."""
+    """Return whether a tool's own name could be the hashed name of another one."""
     return re.search(r"_[0-9a-f]{8}$", tool) is not None

@@ -1,4 +1,4 @@
-"""Servers that a model's provider connects to itself, in the form that each dialect has for them. Pure."""
+"""Servers that a model's provider connects to itself, in the form of each dialect. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _BEARER = "bearer "
 
 
 def native_tool(spec: ServerSpec) -> ToolSpec | None:
-    """Return the server as a tool of the provider, with a form for each dialect that can carry it; None if there is no
-    such dialect, or a person has to approve its calls: a provider asks no one."""
+    """Return the server as a tool of the provider, in the form of each dialect that supports it. None if no dialect
+    does, or if a person has to approve its calls, because providers do not ask."""
     if spec.native is None or not spec.is_remote:
         return None
     forms = {"openai-responses": spec.native, "anthropic": _anthropic(spec, spec.native)}
@@ -21,8 +21,8 @@ def native_tool(spec: ServerSpec) -> ToolSpec | None:
 
 
 def _anthropic(spec: ServerSpec, native: Form) -> Form | None:
-    """Anthropic takes addresses with https, and no header but a bearer token. Its dialect moves `mcp_server` into the
-    request's list of servers."""
+    """Return the form for Anthropic, which takes only https addresses, and no header except a bearer token. Its dialect
+    moves `mcp_server` into the request's list of servers."""
     headers = {name.lower(): value for name, value in spec.headers.items()}
     login = headers.pop("authorization", "")
     if headers or not spec.url.lower().startswith("https://") or (login and not login.lower().startswith(_BEARER)):

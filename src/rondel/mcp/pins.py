@@ -1,4 +1,5 @@
-"""What tools said about themselves when they were approved, in the store. A tool that says something else is held."""
+"""The descriptions that tools had when they were approved, in the store. A tool whose description has changed is
+held."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ async def load_pins(store: Store, identity: str) -> dict[str, Pin]:
 
 
 async def pin(store: Store, link: Link, tool: RemoteTool) -> None:
-    """Remember a tool as approved."""
+    """Store a tool as approved."""
     made = Pin(tool.digest, tool.description, tool.schema)
     await store.put(NAMESPACE, f"{link.identity}:{tool.name}", msgspec.json.encode(made))
     link.pins[tool.name] = made
@@ -30,7 +31,7 @@ async def pin(store: Store, link: Link, tool: RemoteTool) -> None:
 
 
 def as_approved(link: Link, tool: RemoteTool) -> RemoteTool:
-    """Return what a model may be told about a tool: what was approved, or what it says if nothing was."""
+    """Return what a model may be told about a tool: the approved description, or its own if none was approved."""
     known = link.pins.get(tool.name)
     if known is None or known.digest == tool.digest:
         return tool

@@ -2,8 +2,8 @@
 
     plugins: [{mcp: {servers: {files: {command: npx, args: [-y, "@modelcontextprotocol/server-filesystem", "."]}}}}]
 
-Servers connect in the background, so an agent starts as fast with them as without. The first prompt waits for them a
-moment; later ones take what is there. A server that is down costs its own tools only.
+Servers connect in the background, so they do not slow down an agent's start. The first prompt waits for them a moment;
+later ones use what is connected. If a server is down, only its own tools are missing.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from ..app.app import App
 
 SHARE = 0.1
-WINDOW_TOKENS = 32_000  # assumed for a model whose window is not known
+WINDOW_TOKENS = 32_000  # assumed for a model whose window is unknown
 WAIT_S = 30.0  # how long the first prompt waits for servers that are still being connected
-QUIET_S = 5.0  # how long it waits without saying so
+QUIET_S = 5.0  # how long it waits before it says so
 CONFIRM = Approval()
 
 UNAVAILABLE: Key[list[str]] = Key("mcp.unavailable", list)
@@ -93,7 +93,7 @@ class McpServers(Plugin):
     def of(
         cls, specs: Sequence[ServerSpec], *, share: float = SHARE, project: str = "", logins: str = ""
     ) -> McpServers:
-        """Return the plugin for checked servers. With a required one, a turn fails if it is not available."""
+        """Return the plugin for checked servers. If a required one is not available, a turn fails."""
         made = RequiredMcpServers if any(spec.required for spec in specs) else McpServers
         plugin = made(share=share, project=project, logins=logins)
         plugin.specs = tuple(specs)
@@ -133,7 +133,7 @@ class McpServers(Plugin):
 
     async def on_turn_start(self, turn: Turn) -> None:
         if any(call.name.startswith(PREFIX) for call in turn.unanswered_calls()):
-            await self._ready(turn)  # a call that was interrupted or held is made before any prompt
+            await self._ready(turn)  # a call that was interrupted or held runs before any prompt
             turn.offer(self.name, self._catalog(turn)[0].tools)
 
     async def on_prompt(self, turn: Turn, prompt: Prompt) -> Prompt:
@@ -162,7 +162,7 @@ class McpServers(Plugin):
         return call
 
     async def _ready(self, turn: Turn) -> None:
-        """Connect what this turn's engine does not connect to itself, and wait for it, once."""
+        """Connect the servers that this turn's engine does not connect to itself, and wait for them, once."""
         async with self._opening:
             known = {link.spec.name for link in self._links} | self._passed_on(turn).keys()
             await self._connect([spec for spec in self.specs if spec.name not in known])
@@ -177,7 +177,7 @@ class McpServers(Plugin):
                 await link.session()  # waits for it, or raises with the reason
 
     async def _unsettled(self, seconds: float) -> list[str]:
-        """Wait until all servers have connected or failed. Returns the names of those that take longer."""
+        """Wait until all servers have connected or failed. Return the names of those that take longer."""
         until = asyncio.get_running_loop().time() + seconds
         return [
             link.spec.name
@@ -186,7 +186,7 @@ class McpServers(Plugin):
         ]
 
     def _catalog(self, turn: Turn) -> tuple[Catalog, Tool]:
-        """Return the tools of all servers that we serve, made again only if a server has changed."""
+        """Return the tools of all servers that we connect to, rebuilt only if a server has changed."""
         links = self._served(turn)
         key = tuple((link.spec.name, link.version, link.is_ready) for link in links)
         if self._catalogs is None or self._catalogs[0] != key:
@@ -209,7 +209,7 @@ class McpServers(Plugin):
         return [search.spec, *(catalog.specs[name] for name in found_tools(turn, catalog))]
 
     def _passed_on(self, turn: Turn) -> dict[str, ToolSpec]:
-        """Return the servers that the engine itself connects to, in its own form, by their names."""
+        """Return the servers that the engine connects to itself, in its own form, by name."""
         if not turn.engine.facts.remote_mcp:
             return {}
         tools = ((spec.name, native_tool(spec)) for spec in self.specs)
@@ -217,7 +217,7 @@ class McpServers(Plugin):
         return {name: tool for name, tool in tools if tool is not None and dialect in tool.opaque}
 
     def _served(self, turn: Turn) -> list[Link]:
-        """Return the servers that our own client serves in this turn."""
+        """Return the servers that our own client connects to in this turn."""
         passed_on = self._passed_on(turn)
         return [link for link in self._links if link.spec.name not in passed_on] if passed_on else self._links
 
@@ -229,7 +229,7 @@ class McpServers(Plugin):
             return prompt
         for link in missing:
             reason = link.status.reason or "it is still being connected"
-            if self._told.get(link.spec.name) != reason:  # people are told once of each change
+            if self._told.get(link.spec.name) != reason:  # people are told about each change once
                 self._told[link.spec.name] = reason
                 await turn.warn(self.name, f"the MCP server {link.spec.name!r} is not available: {reason}")
         return prompt.instruct(unavailable_note([link.spec.name for link in missing]), id="mcp-status")
@@ -252,7 +252,7 @@ class McpServers(Plugin):
     async def _run(self, link: Link, name: str, arguments: dict[str, Any], context: CallContext) -> Any:
         remote = link.tool(name)
         if remote is None:
-            await link.session()  # raises with the reason if the server is gone
+            await link.session()  # raises with the reason if the server has gone
             raise ToolError(f"the MCP server {link.spec.name!r} no longer has the tool {name!r}")
         if (refusal := await self._check_pin(link, remote, context)) is not None:
             return refusal
@@ -282,7 +282,7 @@ class McpServers(Plugin):
 
 
 class RequiredMcpServers(McpServers):
-    """The same with a server that must be there: a turn fails if it is not."""
+    """Like McpServers, with a server that must be available: otherwise a turn fails."""
 
     name = "mcp"
     required = True
@@ -297,7 +297,7 @@ def unavailable_note(servers: Sequence[str]) -> str:
 
 
 def _asks(spec: ServerSpec, tool: str) -> bool:
-    """Whether a person is asked before each call. What the server says about its tools decides nothing."""
+    """Return whether a person is asked before each call. The server's own words about its tools do not count."""
     if any(fnmatchcase(tool, pattern) for pattern in spec.ask):
         return True
     return spec.approval == "confirm" and not any(fnmatchcase(tool, pattern) for pattern in spec.allow)

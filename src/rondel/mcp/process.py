@@ -1,10 +1,10 @@
 """Starts MCP servers as processes that never outlive this one, `kill -9` included.
 
 Each server runs in a process group of its own. A watchdog, one small shell for all servers, knows the groups and reads
-a pipe whose other end only this process holds: when this process is gone, however it went, the pipe ends and the
-watchdog kills the groups. A server waits at a gate until the watchdog knows it, so there is no moment in which it could
-be left alone. What leaves its group (a daemon that calls setsid) escapes. This holds on Linux, macOS and other POSIX
-systems; on Windows the SDK's job object does it (stdio.py).
+a pipe whose other end only this process holds: when this process ends, in any way, the pipe ends and the watchdog kills
+the groups. A server waits at a gate until the watchdog knows it, so it can never be left behind. A process that leaves
+its group (a daemon that calls setsid) escapes. This works on Linux, macOS and other POSIX systems; on Windows the SDK's
+job object does it (stdio.py).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import RondelError
 
-GRACE_S = 1.0  # how long a server has to end by itself when its input ends, and again after SIGTERM
+GRACE_S = 1.0  # how long a server has to exit when its input ends, and again after SIGTERM
 POLL_S = 0.01
 
-# Reads byte by byte, as POSIX wants of `read`, so everything after the first line is the server's.
+# Reads byte by byte, as POSIX requires of `read`, so everything after the first line is the server's.
 _GATE = 'read -r gate || exit 1; unset gate; exec "$@"'
 _WATCH = """
 trap '' INT TERM HUP QUIT
@@ -83,7 +83,7 @@ class Watchdog:
         if not await _is_gone(server):
             _signal(server.pid, signal.SIGTERM)
             await _is_gone(server)
-        _signal(server.pid, signal.SIGKILL)  # also what the server itself has left behind
+        _signal(server.pid, signal.SIGKILL)  # also kills what the server itself has left behind
         await _is_gone(server)
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ async def _tell(process: Process, line: str) -> None:
 
 
 async def _is_gone(server: Process) -> bool:
-    """Wait until a server has ended, for a moment at most. Return whether it has."""
+    """Wait a moment for a server to end. Return whether it has."""
     # Not `wait`, which also waits until the pipes are closed: a child of the server may have inherited them.
     for _ in range(round(GRACE_S / POLL_S)):
         if server.returncode is not None:
@@ -120,8 +120,8 @@ def _signal(group: int, number: int) -> None:
 
 
 def _close_pipes(server: Process) -> None:
-    # A process that inherited the pipes would keep the transport open, and a warning would follow. Nothing public
-    # gives access to it.
+    # A process that inherited the pipes would keep the transport open, and cause a warning. No public API gives access
+    # to it.
     transport = getattr(server, "_transport", None)
     if transport is not None:
         with contextlib.suppress(PermissionError, ProcessLookupError):

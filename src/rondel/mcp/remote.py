@@ -1,4 +1,4 @@
-"""What a server offers, as plain values, checked: names, descriptions and schemas are a stranger's text. And how a
+"""What a server offers, as checked plain values, because its names, descriptions and schemas are untrusted; and how a
 connection to it fails. Imports nothing of the SDK."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RemoteTool(Value, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Identifies what a model is told about the tool."""
+        """A digest of what a model is told about the tool."""
         about = (self.name, self.description, self.schema)
         return hashlib.sha256(msgspec.json.encode(about, order="deterministic")).hexdigest()
 
@@ -37,7 +37,7 @@ class RemoteTool(Value, frozen=True):
 class RemotePrompt(Value, frozen=True):
     name: str
     description: str = ""
-    arguments: tuple[tuple[str, bool], ...] = ()  # each with whether it is required
+    arguments: tuple[tuple[str, bool], ...] = ()  # the name of each, and whether it is required
 
 
 class RemoteResource(Value, frozen=True):
@@ -48,7 +48,7 @@ class RemoteResource(Value, frozen=True):
 
 
 class Offer(Value, frozen=True):
-    """Everything that a server offers at one time, and what of it was left out."""
+    """Everything that a server offers at one time, and notes about what was left out."""
 
     tools: tuple[RemoteTool, ...] = ()
     prompts: tuple[RemotePrompt, ...] = ()
@@ -58,7 +58,7 @@ class Offer(Value, frozen=True):
 
 
 class ConnectionLost(RondelError):
-    """The connection broke. `was_sent` is whether the call may have had its effect."""
+    """The connection broke. `was_sent` says whether the call may have had its effect."""
 
     def __init__(self, message: str, *, was_sent: bool) -> None:
         super().__init__(message)
@@ -73,12 +73,12 @@ class LoginNeeded(RondelError):
 
 
 class Status(Value, frozen=True):
-    """How a server is, for people and for the note that a model gets."""
+    """The status of a server, for people and for the note that a model gets."""
 
     state: State = "connecting"
     reason: str = ""
     protocol: str = ""
-    server: str = ""  # what it calls itself
+    server: str = ""  # the name that it gives itself
 
 
 def checked_tool(name: str, description: str, schema: object, *, read_only: bool = False) -> RemoteTool | str:

@@ -1,4 +1,4 @@
-"""What a server answers, as parts that a model can read: texts, images, resources. All of it is data."""
+"""A server's answers as parts that a model can read: texts, images, resources. All of them are data."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _media(kind: str, mime: str, data: str) -> Text | Media:
     except (binascii.Error, ValueError):
         return Text(f"[{kind} left out: its data is not base64]")
     if kind == "image":
-        # By its bytes: a provider refuses a picture of another type, and every later prompt with it.
+        # By its bytes: a provider refuses a picture whose type is wrong, and then every later prompt that contains it.
         found = image_type(decoded)
         return Media("image", found, decoded) if found else Text(f"[image left out: it is none of {IMAGE_KINDS}]")
     if not decoded or len(mime) > MIME_CHARS_MAX or not mime.startswith("audio/"):

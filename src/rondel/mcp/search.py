@@ -1,7 +1,7 @@
 """Finds tools by name and meaning, for models whose window could not hold the schemas of all of them.
 
-The model gets one tool that searches; what it finds is offered from the next round on, for the rest of the
-conversation. Which tools were found is in the transcript, in the results of the search.
+The model gets one tool that searches; the tools that it finds are offered from the next round on, for the rest of the
+conversation. The results of the search in the transcript record which tools were found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINE = re.compile(r"^- ([a-zA-Z0-9_-]{1,64}): ", re.M)
 
 
 class Catalog:
-    """All tools of an agent's servers, and their size. Immutable: a new one is made when they change."""
+    """All tools of an agent's servers, and their size. Immutable: a new one is created when they change."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self.tools = tools
@@ -42,7 +42,7 @@ class Catalog:
 
     async def find(self, turn: Turn, query: str, limit: int, meanings: Meanings) -> list[str]:
         """Return the names of the tools that fit best by their words and, if the app has an embedder, by their meaning,
-        the best first."""
+        best first."""
         from ..knowledge.ranking import fused
 
         embedder = turn.services.embedder
@@ -54,7 +54,7 @@ class Catalog:
         return [name for name, _ in fused(words, near, words_weight=WORDS_WEIGHT)[:limit]]
 
     def search(self, query: str, limit: int) -> list[str]:
-        """Return the names of the tools whose words fit best, the best first."""
+        """Return the names of the tools whose words fit best, best first."""
         from ..knowledge.ranking import Ranking, counted, words_of  # slow to import, and needed only for a search
 
         if query in self.tools:
@@ -69,7 +69,7 @@ def _split(text: str) -> str:
 
 
 def _words(one: Tool) -> str:
-    """What a tool is found by: its name, which counts most, its description, and its arguments."""
+    """Return the words by which a tool is found: its name, which counts most, its description, and its arguments."""
     properties = cast("dict[str, Any]", one.schema.get("properties", {}))
     arguments = " ".join(
         f"{_split(str(name))} {cast('dict[str, Any]', field).get('description', '') if isinstance(field, dict) else ''}"

@@ -1,8 +1,8 @@
 """Agents as an MCP server: each agent is a tool and a prompt, knowledge bases are resources and a search tool.
 
-A call is a turn of a conversation of its own. What the agent says is progress, what it asks is an elicitation: to a
-client of the newest protocol the call is answered with the question, and comes back with the answer. Importing this
-module imports the SDK.
+A call is a turn of a conversation of its own. The agent's text is sent as progress, its questions as elicitations: a
+client of the newest protocol gets the question as the answer to its call, and repeats the call with the answer.
+Importing this module imports the SDK.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LIMIT_MAX = 20
 DOCUMENTS_MAX = 1_000
 DOCUMENT_CHARS_MAX = 200_000
 MESSAGE_CHARS = 200  # of a progress message: the newest words
-KEY, PERSON = "rondel.key", "rondel.person"  # in the scope of an HTTP request: the name of the key, and whose it is
+KEY, PERSON = "rondel.key", "rondel.person"  # in the scope of an HTTP request: the name of the key, and its owner
 SESSIONS_MAX, SESSIONS_OF_KEY_MAX = 1_000, 100
 PREFIX = "mcp-"
 
@@ -77,13 +77,13 @@ class AgentServer:
         )
 
     async def serve_stdio(self) -> None:
-        """Serve one client on stdin and stdout, until it is gone."""
+        """Serve one client on stdin and stdout until it disconnects."""
         async with stdio_server() as (read_stream, write_stream):
             await self.server.run(read_stream, write_stream, self.server.create_initialization_options())
 
     @contextlib.asynccontextmanager
     async def http(self, body_bytes_max: int) -> AsyncGenerator[Callable[..., Any]]:
-        """Give the ASGI function that serves `/mcp`. Host, origin and key are checked before it is called."""
+        """Yield the ASGI function that serves `/mcp`. Host, origin and key are checked before it is called."""
         manager = _SessionManager(
             self.server, max_request_body_size=body_bytes_max, session_idle_timeout=600, max_sessions=SESSIONS_MAX
         )
@@ -159,7 +159,7 @@ class AgentServer:
             view = await self._answered(context, chat, {questions[0].id: answer})
 
     def _known(self, state: str, key: str, agent: Agent) -> Conversation:
-        """Return the conversation of a call that comes back. Its id cannot be guessed, and belongs to the key."""
+        """Return the conversation of a repeated call. Its id cannot be guessed, and belongs to the key."""
         start = f"{PREFIX}{quote(key, safe='')}-"
         rest = state.removeprefix(start)
         if not state.startswith(start) or len(rest) != 32 or not set(rest) <= set("0123456789abcdef"):
@@ -180,7 +180,7 @@ class AgentServer:
         return view
 
     async def _followed(self, context: Context, chat: Conversation, view: TurnView) -> Any:
-        """Wait for a turn and report what it says as progress. A caller that cancels stops it."""
+        """Wait for a turn and report its text as progress. If the caller cancels, the turn is stopped."""
         said, steps, text = AnswerText(), 0, ""
         try:
             async for event in view:
@@ -239,7 +239,7 @@ class AgentServer:
         uri = str(params.uri)
         base, _, path = uri.removeprefix(SCHEME).partition("/")
         base, path = unquote(base), unquote(path)
-        # Only what is stored is read, never a file: no path leads out of a base.
+        # Only stored documents are read, never files: no path leads out of a base.
         known = uri.startswith(SCHEME) and base in self._bases(context)
         chunks = await self._knowledge.store.chunks_of(self._knowledge.base(base).key, path) if known else []
         if not chunks:

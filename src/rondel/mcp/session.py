@@ -48,14 +48,14 @@ from .results import parts_of, resource_part, result_of
 from .spec import ServerSpec
 from .stdio import StdioTransport
 
-# The SDK logs what we report ourselves. Without a handler Python would print it into the terminal.
+# The SDK logs what we report ourselves. Without a handler, Python would print it to the terminal.
 for _name in ("mcp", "client"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 PAGES_MAX = 100
 CLOSED = -32_000
-STATE_ONLY_S = 0.25  # the pause before a call is made again that the server only wants to see again
-REFRESH_S = 0.5  # at most so often a server that says it has changed is asked what it offers
+STATE_ONLY_S = 0.25  # the pause before a call is repeated for which the server asked nothing
+REFRESH_S = 0.5  # the shortest time between two listings of a server that reports changes
 _RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
@@ -64,7 +64,7 @@ Progress = Callable[[str, float | None], None]
 
 
 class _Call:
-    """A call under way: who answers the server's questions about it, and how to give it up."""
+    """A call in progress: who answers the server's questions about it, and how to abandon it."""
 
     def __init__(self, asker: Asker) -> None:
         self.asker = asker
@@ -109,7 +109,8 @@ class Session:
         return self._transport.reason or "the connection ended"
 
     async def offer(self) -> Offer:
-        """Ask for everything that the server offers. Only tools must work; the rest is left out if it fails."""
+        """List everything that the server offers. Only the listing of tools must work; the rest is left out if it
+        fails."""
         has, problems = self.client.server_capabilities, list[str]()
         tools = await self._tools(problems) if has.tools is not None else ()
         prompts: tuple[RemotePrompt, ...] = ()
@@ -188,7 +189,7 @@ class Session:
         resources = bool(has.resources and has.resources.list_changed)
         if not (tools or prompts or resources):
             return
-        # A server may promise to report changes and not do so: then its lists stay as they are.
+        # A server may promise to report changes and never do: then its lists stay the same.
         with contextlib.suppress(MCPError, RuntimeError, TimeoutError, ConnectionError):
             async with self.client.listen(
                 tools_list_changed=tools, prompts_list_changed=prompts, resources_list_changed=resources
@@ -229,7 +230,9 @@ class Session:
         except MCPError as error:
             raise self._failure(error) from None
         except ValidationError:
-            raise ToolError(f"the MCP server {self._spec.name!r} answered with what is not a result") from None
+            raise ToolError(
+                f"the MCP server {self._spec.name!r} answered with something that is not a result"
+            ) from None
         if isinstance(result, types.InputRequiredResult):
             raise ToolError(f"{tool!r} asks a question first; call it in a chat")
         return result_of(cast(types.CallToolResult, result))
@@ -253,7 +256,7 @@ class Session:
             except MCPError as error:
                 if state is None or not asker.waiting.given:
                     raise self._failure(error) from None
-                # A server that was started again may not know its own state: start again with the same answers.
+                # A restarted server may not know its own state: start again with the same answers.
                 answered, state = {}, None
                 result = await self._sent_again(tool, arguments, asker, progress)
             if not isinstance(result, types.InputRequiredResult):
@@ -270,7 +273,8 @@ class Session:
             answered, state = found, result.request_state
 
     async def _responses(self, asker: Asker) -> dict[str, Json] | Hold:
-        """Return the responses to the open requests, and remember them; or the question that comes first."""
+        """Return the responses to the open requests, and remember them; or return the question that must be answered
+        first."""
         answered: dict[str, Json] = {}
         for key, request in asker.waiting.requests.items():
             response = asker.replay(request)
@@ -334,7 +338,7 @@ class Session:
             self._calls.remove(call)
 
     def _failure(self, error: MCPError) -> RondelError:
-        """Return what an error of the protocol means: the connection, or the server's own answer."""
+        """Return the error that a protocol error means: a lost connection, or the server's own answer."""
         transport, said = self._transport, cut(error.error.message, 1_000)
         if error.error.code == CLOSED:
             self.broken.set()
@@ -363,13 +367,13 @@ class Session:
         return types.ErrorData(code=-1, message=found or "the user is being asked")
 
     async def _answer_in_call(self, request: ServerRequest) -> Json | str:
-        """Answer a request that a server of the older kind makes during a call, or give the call up until a person has
-        answered. The protocol does not say which call it belongs to."""
+        """Answer a request that an older server makes during a call, or abandon the call until a person has answered.
+        The protocol does not say which call it belongs to."""
         calls = [call for call in self._calls if call.hold is None]
         if len({call.asker.conversation for call in calls}) != 1:
-            # From now on one call at a time, so that no person gets another's question.
+            # From now on one call at a time, so that no person gets another person's question.
             self._asks_blindly = bool(calls)
-            return "it is not known whose call this is about; try again"
+            return "it is not known which call this belongs to; try again"
         call = calls[0]
         if (known := call.asker.replay(request)) is not None:
             return known
@@ -400,7 +404,7 @@ class Session:
 async def open_session(
     spec: ServerSpec, *, env: Mapping[str, str], cwd: str | None, watchdog: Watchdog, logins: Path | None
 ) -> AsyncGenerator[Session]:
-    """Connect to a server. Raises RondelError with the reason if that does not work."""
+    """Connect to a server. Raises RondelError with the reason if it cannot."""
     transport = (
         StdioTransport(spec, env, watchdog, cwd)
         if spec.command
@@ -427,7 +431,7 @@ async def open_session(
 
 
 def explain(error: BaseException) -> str:
-    """Return the innermost reason of an error, in a line."""
+    """Return the innermost reason of an error, on one line."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ValidationError):

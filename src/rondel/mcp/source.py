@@ -50,7 +50,7 @@ async def _passages(link: Link) -> list[Passage]:
         try:
             parts = await link.read(resource.uri)
         except RondelError:
-            continue  # one that cannot be read hides no other
+            continue  # an unreadable one must not hide the others
         for part in parts:
             text = part.text.partition("\n")[2][:left] if isinstance(part, Text) else ""  # without our own first line
             left -= len(text)
@@ -59,7 +59,7 @@ async def _passages(link: Link) -> list[Passage]:
 
 
 def _pieces(text: str) -> list[str]:
-    """Return the paragraphs of a text, short ones together and long ones cut."""
+    """Return the paragraphs of a text, with short ones joined and long ones cut."""
     pieces: list[str] = []
     for paragraph in filter(None, (part.strip() for part in text.split("\n\n"))):
         if pieces and len(pieces[-1]) + len(paragraph) < PASSAGE_CHARS:

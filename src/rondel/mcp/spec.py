@@ -1,4 +1,4 @@
-"""What an MCP server is in a file: `[mcp.NAME]`, and the `mcpServers` block that other programs use. Pure.
+"""MCP servers in files: `[mcp.NAME]`, and the `mcpServers` block that other programs use. Pure.
 
 Our own table is strict: an unknown key is an error. A `mcpServers` block is read as other programs read it: keys that
 only they know are ignored with a warning.
@@ -32,7 +32,7 @@ Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 class ServerSettings(msgspec.Struct, frozen=True):
     """One `[mcp.NAME]` table. Its repr shows neither variables nor headers: both may be secret."""
 
-    type: str = ""  # stdio, http, or mcp for a server in a provider's own form; by default, what the other keys say
+    type: str = ""  # stdio, http, or mcp for a server in a provider's own form; by default, the other keys decide
     command: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
@@ -57,7 +57,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
 
 class ServerSpec(Value, frozen=True):
-    """A server that can be connected, checked. Equal specs share one connection."""
+    """A checked server that can be connected. Equal specs share one connection."""
 
     name: str
     command: str = ""
@@ -88,7 +88,7 @@ class ServerSpec(Value, frozen=True):
 
     @property
     def is_remote(self) -> bool:
-        """Whether an engine may connect to it: only if no person has to approve its calls."""
+        """Whether an engine may connect to it, which requires that no person has to approve its calls."""
         asks = self.approval == "confirm" or self.ask
         return self.native is not None and self.native.get("require_approval") == "never" and not asks
 
@@ -139,7 +139,7 @@ def _kind(name: str, settings: ServerSettings) -> str:
     if settings.command and settings.url:
         raise RondelError(f"the MCP server {name!r} has both a command and a url; keep one of them")
     if not settings.command and not settings.url:
-        raise RondelError(f"the MCP server {name!r} has neither a command nor a url; give one of them")
+        raise RondelError(f"the MCP server {name!r} has neither a command nor a url; set one of them")
     kind, wanted = settings.type, "stdio" if settings.command else "http"
     if kind == "sse":
         raise RondelError(
@@ -157,7 +157,7 @@ def _kind(name: str, settings: ServerSettings) -> str:
 
 
 def _native(name: str, settings: ServerSettings) -> ServerSpec:
-    """A server in the provider's own form: `type`, `server_label` and `server_url` are required."""
+    """Return a server in the provider's own form: `type`, `server_label` and `server_url` are required."""
     for key in ("type", "server_label", "server_url"):
         if not getattr(settings, key):
             raise RondelError(f"the MCP server {name!r} is in a provider's form and has no {key!r}; it is required")
@@ -194,7 +194,7 @@ def _shared(name: str, settings: ServerSettings) -> dict[str, Any]:
 
 
 def _approval(name: str, settings: ServerSettings) -> tuple[ApprovalMode, tuple[str, ...], tuple[str, ...]]:
-    """Return the mode, the tools that never ask and those that always do. Our own keys win over `require_approval`."""
+    """Return the mode, the tools that never ask, and those that always do. Our own keys override `require_approval`."""
     given = settings.require_approval
     mode: ApprovalMode = "confirm"
     never: tuple[str, ...] = ()
@@ -246,10 +246,8 @@ _ALIASES = {"httpUrl": "url", "serverUrl": "url"}  # other programs' names of th
 
 
 def read_block(block: object) -> tuple[list[ServerSpec], list[str]]:
-    """Return the servers of a `mcpServers` block and what is wrong with it. A list is in the provider's own form.
-
-    Raises RondelError for an entry that cannot be used. Optional fields that are wrong, keys that are not known and
-    a label that is there already are warnings.
+    """Return the servers of a `mcpServers` block, and warnings about it. A list is in the provider's own form. Raises
+    RondelError for an unusable entry. Wrong optional fields, unknown keys and duplicate labels are warnings.
     """
     entries: list[tuple[str, object]]
     if isinstance(block, Mapping):

@@ -1,6 +1,6 @@
 """A server's stdin and stdout as a transport of the SDK, with limits that the SDK's own transport does not have.
 
-A message has a size limit: a longer one is skipped without being kept, and the call that it answers fails with a
+A message has a size limit: a longer one is skipped without being buffered, and the call that it answers fails with a
 sentence. A server that sends too much is read more slowly (it blocks on its pipe) and in the end disconnected.
 """
 
@@ -27,10 +27,10 @@ from .spec import ServerSpec
 
 MESSAGE_BYTES_MAX = 16 << 20
 CHUNK_BYTES = 1 << 16
-STDERR_CHARS = 2_000  # of what it said last, for the reason when it fails
+STDERR_CHARS = 2_000  # of its last output on stderr, which explains a failure
 BURST, PER_S = 2_000, 500  # messages or other lines at once, and how many per second after that
-UNUSED_S = 0.01  # the pause after each chunk that is read only to be forgotten
-FLOOD_S = 20.0  # a server that sends more than that for so long is disconnected
+UNUSED_S = 0.01  # the pause after each chunk that is read only to be dropped
+FLOOD_S = 20.0  # a server that sends more than that for this long is disconnected
 TOO_LARGE = -32_001
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
 
@@ -86,7 +86,7 @@ class StdioTransport:
         incoming, read_stream = anyio.create_memory_object_stream[Incoming](0)
         write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         try:
-            # anyio's groups here: the SDK cancels by scopes, which asyncio's do not know.
+            # anyio's task groups, because the SDK cancels by scopes, which asyncio's do not support.
             async with anyio.create_task_group() as group:
                 group.start_soon(self._read, process, incoming)
                 group.start_soon(self._write, process, outgoing, incoming)
@@ -101,7 +101,7 @@ class StdioTransport:
             await self._stop(process)
 
     async def _stop(self, process: Process) -> None:
-        """End the process even if this task is being cancelled; every wait in it is short."""
+        """End the process even if this task is being cancelled; every wait here is short."""
         with anyio.CancelScope(shield=True):
             await self._watchdog.stop(process)
 
@@ -163,11 +163,11 @@ class StdioTransport:
                 process.stdin.write(f"{text}\n".encode())
                 await process.stdin.drain()
         except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            incoming.close()  # the session sees the end instead of waiting for ever
+            incoming.close()  # the session sees the end instead of waiting forever
 
 
 class Lines:
-    """Cuts bytes into lines and decodes each as a message. What is too long or not a message is None."""
+    """Splits bytes into lines and decodes each as a message; None if it is too long or not a message."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

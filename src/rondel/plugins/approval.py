@@ -1,6 +1,7 @@
 """Asks a person before a call runs, if the tool or the agent requires it. Required: it fails closed.
 
-Deny rules apply first, in every mode, then allow rules, then the mode. An answer holds for exactly the arguments shown.
+Deny rules apply first, in every mode, then allow rules, then the mode. An answer applies to exactly the arguments
+shown.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..text.rules import allows, check_names, denies
 from ..tool import Approval, Tool, error_of
 from ..values import ToolCall, ToolResult
 
-LINE_CHARS_MAX = 200  # arguments that are not longer are shown on one line
+LINE_CHARS_MAX = 200  # arguments up to this length are shown on one line
 READ_CHARS_PER_S = 25
 SHELL = "shell"  # the tag of tools whose arguments are command lines
 
@@ -44,7 +45,7 @@ class ApprovalGate(Plugin):
 
     @property
     def named(self) -> frozenset[str]:
-        """The tools that it has rules for."""
+        """The tools for which it has rules."""
         return frozenset(self._tools)
 
     def check(self, agent: Agent) -> None:

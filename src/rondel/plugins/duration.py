@@ -1,6 +1,7 @@
-"""Lets the results of tools expire: after so many rounds they are no longer sent to models. The transcript keeps them.
+"""Lets the results of tools expire: after a number of rounds they are no longer sent to models. The transcript keeps
+them.
 
-A result goes with its call and a call with its result. A round is one reply of an engine.
+A call and its result expire together. A round is one reply of an engine.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Duration(Plugin):
         return prompt.with_history([message for message in messages if message is not None])
 
     def _expired(self, history: Sequence[Message], ages: _ResultAges) -> dict[int, set[int]]:
-        """Return the calls and results that are not sent, as indexes of parts by the index of their message. Ids repeat
-        when a model repeats itself, so a result belongs to the newest call with its id that has none yet."""
+        """Return the calls and results that are not sent, as indexes of parts by the index of their message. Models may
+        reuse ids, so a result belongs to the newest call with its id that has no result yet."""
         expired: defaultdict[int, set[int]] = defaultdict(set)
         unanswered: dict[str, tuple[int, int]] = {}
         for n, message in enumerate(history):
@@ -77,15 +78,15 @@ class Duration(Plugin):
             rounds = self._errors
         if rounds is None:
             return True
-        # The transcript knows of rounds that another plugin took out of the prompt; what came with a foreign prompt is
-        # in no transcript, and its rounds are those of the prompt.
+        # The transcript knows about rounds that another plugin removed from the prompt. Messages of a foreign prompt
+        # are in no transcript, so its own rounds count.
         age = ages.age(result)
         return (self._foreign_ages.of(tuple(history)).age(result) or 0 if age is None else age) < rounds
 
 
 class _ResultAges(Value, frozen=True):
-    """How many rounds have passed since each result. Results are known by identity: messages are rebuilt, their parts
-    are not."""
+    """How many rounds have passed since each result. Results are identified by object identity: messages are rebuilt,
+    their parts are not."""
 
     rounds: int = 0
     after_final: bool = False
@@ -112,7 +113,8 @@ def _counted(ages: _ResultAges, messages: tuple[Message, ...]) -> _ResultAges:
 
 
 def _without(message: Message, expired: set[int]) -> Message | None:
-    """The message without these parts; None if nothing is left to say. Thoughts that led to a call go with it."""
+    """Return the message without these parts; None if nothing is left. Thoughts that led to a call are removed with
+    it."""
     parts: tuple[Part, ...] = tuple(part for n, part in enumerate(message.parts) if n not in expired)
     if not any(map(_says_something, parts)):
         return None

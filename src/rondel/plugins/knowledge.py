@@ -34,7 +34,7 @@ class KnowledgePlugin(Plugin):
         known = app.knowledge.names
         for name in self._bases:
             if name not in known:
-                hint = nearest(name, known) if known else "; make a folder documents/, or [knowledge.<name>]"
+                hint = nearest(name, known) if known else "; create a folder documents/, or add [knowledge.<name>]"
                 raise RondelError(f"the plugin 'knowledge': there is no knowledge base {name!r}{hint}")
         self.tools = (knowledge_tool(self._bases),) if known else ()
         yield

@@ -146,7 +146,7 @@ class MemoryAgent(Plugin):
 
 def _scope(turn: Turn) -> str:
     """Return the prefix of a turn's keys: the gateway key and project of the caller, or this app's. Names are quoted,
-    so that none can reach into another's memory."""
+    so that none can reach another one's memory."""
     if turn.caller is None:
         return "//"
     if turn.path:  # its inputs come from a model, which must not choose whose memory is used

@@ -32,7 +32,7 @@ class Respond(Plugin):
             return reply
         found = self._tree.find(self._target)
         if found is None:
-            told = f"there is no response node {self._target!r}, so the answer stays as the model gave it"
+            told = f"there is no response node {self._target!r}, so the answer is the model's own text"
             await turn.warn(self.entry or self.name, f"{told}; give one of the nodes this id")
             return reply
         said = msgspec.structs.replace(found.child, text=reply.text, children=())

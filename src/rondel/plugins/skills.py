@@ -40,7 +40,7 @@ class Skill(Value, frozen=True):
     description: str
     folder: str
     file: str = SKILL
-    allowed: str = ""  # the tools that it names: shown to the model, and no permission
+    allowed: str = ""  # the tools that it names: shown to the model, but not a permission
 
 
 class Skills(Plugin):
@@ -62,7 +62,7 @@ class Skills(Plugin):
         self.tools: Sequence[Tool] = (self._reader(),)
 
     def skills(self) -> dict[str, Skill]:
-        """Return the skills by name. They are looked for once; of two with one name, the first counts."""
+        """Return the skills by name. They are searched once; of two with the same name, the first counts."""
         if self._skills is None:
             self._skills = {}
             for skill in _find(self._folders, self.problems):
@@ -183,7 +183,7 @@ def _skill(path: Path) -> Skill:
 
 
 def _agents_file(path: Path) -> Skill:
-    """An `AGENTS.md` has no head: its first lines say what it is about."""
+    """Return an `AGENTS.md` as a skill. It has no head: its first lines say what it is about."""
     text = read_regular(path, FILE_BYTES_MAX).decode("utf-8")
     first = next((line.strip("# \t") for line in text.splitlines() if line.strip("# \t")), "instructions")
     name = re.sub(r"[^a-z0-9]+", "-", path.resolve().parent.name.lower()).strip("-") or "project"

@@ -1,4 +1,4 @@
-"""Turns web search on for an agent: the provider's own where the engine has one, else the service in `[web_search]`.
+"""Turns web search on for an agent: the provider's own if the engine has one, else the service in `[web_search]`.
 
 plugins: [web_search]
 """
@@ -24,7 +24,7 @@ OWN: dict[str, dict[str, Any]] = {
     "anthropic": {"type": "web_search_20250305", "name": NAME},
     "openai-responses": {"type": NAME},
 }
-"""The tool with which each dialect asks a provider to search by itself. Its citations are the dialect's."""
+"""The tool with which each dialect asks a provider to search by itself. Its citations are the dialect's own."""
 
 
 class WebSearchPlugin(Plugin):

@@ -47,7 +47,7 @@ async def extract(
             return Extraction(_values(reply.text, fields), usage, reply.engine or engine.name, model)
         except ToolError as error:
             problem = str(error)
-    raise EngineGarbled(f"{engine.name} was asked for values and gave none, twice: {problem}", model=model)
+    raise EngineGarbled(f"{engine.name} was asked for values twice and gave none: {problem}", model=model)
 
 
 def _prompt(fields: Mapping[str, Mapping[str, Any]], text: str, task: str, problem: str) -> Prompt:

@@ -11,7 +11,7 @@ from ..values import Citation, Part, Text
 
 LABEL_CHARS_MAX = 60
 
-# A space before it, then one or several numbers. What follows tells a link from a marker.
+# A space before it, then one or several numbers. What follows distinguishes a link from a marker.
 MARKER = re.compile(r" ?\[(\d{1,4}(?:\s?,\s?\d{1,4}){0,9})\](?![(:])")
 _IN_LINK = re.compile(r"\]\(([^()\s]+)((?: \[\d+\])+)\)")
 _FENCE = re.compile(r"`+")

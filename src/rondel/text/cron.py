@@ -1,9 +1,9 @@
 """Cron lines in a time zone: `0 9 * * 1-5`, `@daily`, and `L` and `#` for the last and the n-th weekday of a month.
 
-A line that names its minute and hour is about a time of day: one that is skipped in spring comes when the clock jumps,
-and one that occurs twice in autumn is taken once, the first time. A line with `*` for its minute or hour follows the
-clock on the wall: it skips the missing hour in spring and runs in both hours in autumn. (cronsim has these rules too,
-but errs where clocks change by half an hour or at midnight, so it only says which wall-clock times a line names.)
+A line that names its minute and hour means a time of day: if the time is skipped in spring, it comes when the clock
+jumps, and if it occurs twice in autumn, only the first one counts. A line with `*` for its minute or hour follows the
+wall clock: it skips the missing hour in spring and runs in both hours in autumn. (cronsim has these rules, too, but is
+wrong where clocks change by half an hour or at midnight, so it is only used to list the wall-clock times of a line.)
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def next_after(line: str, moment: float, zone: ZoneInfo) -> float | None:
     found = _on_the_wall(times, wall, moment, zone)
     again = local.replace(fold=1).utcoffset()
     if (shift := (local.utcoffset() or timedelta()) - (again or timedelta())) > timedelta():
-        # This is the first of two passes over an hour: earlier minutes of it come once more.
+        # This is the first of two passes over an hour: its earlier minutes come again.
         found = min(found, _on_the_wall(times, wall - shift, moment, zone))
     return None if found == float("inf") else found
 
@@ -67,7 +67,7 @@ def _after(times: CronSim, wall: datetime) -> Iterator[datetime]:
 
 
 def _on_the_wall(times: CronSim, wall: datetime, moment: float, zone: ZoneInfo) -> float:
-    """When the clock on the wall first shows one of these times after a moment. A time that is skipped never comes."""
+    """Return when the wall clock first shows one of these times after a moment. A time that is skipped never comes."""
     for time in _after(times, wall):
         if not _is_skipped(time, zone):
             for fold in (0, 1):
@@ -105,7 +105,7 @@ def _is_valid(item: str, index: int) -> bool:
 
 
 def _mistake(item: str, index: int) -> str:
-    """What is wrong with an item of a field, and what to write instead."""
+    """Return what is wrong with an item of a field, and what to write instead."""
     name, low, high, words = _FIELDS[index]
     span, _, step = item.partition("/")
     first, _, last = span.partition("-")
@@ -119,7 +119,7 @@ def _mistake(item: str, index: int) -> str:
 
 
 def moment_of(wall: datetime, zone: ZoneInfo) -> float:
-    """When a time of day comes: the first time if it occurs twice, and when the clock jumps if it is skipped."""
+    """Return when a time of day comes: the first time if it occurs twice, and when the clock jumps if it is skipped."""
     if not _is_skipped(wall, zone):
         return wall.replace(tzinfo=zone, fold=0).timestamp()
     before, after = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (1, 0))

@@ -28,7 +28,7 @@ DEPTH_MAX = 220  # how deep values may be nested: two levels for each of a hundr
 
 KeyPath: TypeAlias = tuple[str | int, ...]  # the path of a value in its file: `("engines", "fast", "fallback", 0)`
 
-# Numbers in a range. The annotation is all that a setting needs: the checker reports a value outside.
+# Numbers in a range. A setting needs only the annotation: the checker reports a value outside the range.
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 PositiveCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
@@ -303,7 +303,7 @@ class Checker:
         return cast("dict[str, Any]", value)
 
     def _union(self, kind: Any, value: Any, path: KeyPath) -> Any:
-        """Return the value as the member of a union that it has the shape of; msgspec chooses among scalars."""
+        """Return the value as the member of a union whose shape it has; msgspec chooses among scalars."""
         branches = typing.get_args(kind)
         shape = dict if isinstance(value, dict) else list if isinstance(value, list) else None
         fitting = [branch for branch in branches if _shape(branch) is shape]
@@ -325,7 +325,7 @@ class Checker:
             raise self._wrong(object, value, path) from None
 
     def _outside(self, kind: Any, value: Any, path: KeyPath) -> ConfigError | None:
-        """Return the mistake that a number is outside of its range; None if it is not, or not a number."""
+        """Return a mistake if this is a number outside its range; otherwise None."""
         for branch in _branches(kind):
             if (allowed := _range(branch)) is None:
                 continue
@@ -381,7 +381,7 @@ def _unranged(kind: Any) -> Any:
 
 
 def _range(kind: Any) -> str | None:
-    """Return in words which numbers a type allows, if its annotation says so."""
+    """Describe the numbers that a type allows, if its annotation limits them."""
     meta = next((one for one in typing.get_args(kind)[1:] if isinstance(one, msgspec.Meta)), None)
     if meta is None or typing.get_origin(kind) is not Annotated:
         return None
@@ -405,7 +405,7 @@ _WORDS: dict[Any, str] = {
 
 
 def _in_words(kind: Any) -> str:
-    """Return what a value of this type is called; empty for a type that a file cannot contain."""
+    """Describe a value of this type; empty for a type that a file cannot contain."""
     if choices := _choices(kind):
         return "one of " + ", ".join(map(repr, choices))
     return _WORDS.get(_unranged(kind)) or _WORDS.get(_shape(kind), "")

@@ -1,5 +1,5 @@
-"""Reads the text of strangers' HTML within a limit of time. By itself, Python's parser takes time that grows with the
-square of some pages.
+"""Reads the text of untrusted HTML within a time limit. On its own, Python's parser takes quadratic time for some
+pages.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _BLOCK = frozenset(
 _MARKUP = re.compile("<[a-zA-Z/!?]")
 _NO_COMMENT, _COMMENT_END = re.compile("-?>"), re.compile("--!?>")
 _LONG_NUMBER = re.compile("&#(?:[0-9]{4000,}+|0*+[1-9][0-9]{19,}+);?")
-"""No character has such a number, and Python refuses to read one of 4,300 digits."""
+"""No character has a number this large, and Python refuses to read one of 4,300 digits."""
 
 PIECE_CHARS = 1 << 16
 TAG_CHARS_MAX = 1 << 18
 """A longer tag is left out, such as one with a picture in it: the parser needs 200 bytes for each of its characters."""
-HIDDEN_DEPTH_MAX = 100  # open elements that an end tag looks through
+HIDDEN_DEPTH_MAX = 100  # how many open elements an end tag searches
 
 
 class TooSlow(ValueError):
@@ -53,8 +53,8 @@ class HtmlText(HTMLParser):
                 self._shorten()
 
     def close(self) -> None:
-        """Read the rest. What has not ended is not shown, as in browsers."""
-        # The parser would take it for text, and search all of it again from each "<" in it.
+        """Read the rest. Unfinished elements are not shown, as in browsers."""
+        # The parser would treat it as text, and search all of it again from each "<" in it.
         if _MARKUP.match(self.rawdata):
             self.rawdata = ""
         super().close()
@@ -79,7 +79,7 @@ class HtmlText(HTMLParser):
         return found.end() if found else -1
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """Take `<![` for a comment up to the next `>`, as browsers do."""
+        """Treat `<![` as a comment up to the next `>`, as browsers do."""
         return self.parse_bogus_comment(i, report)
 
     def updatepos(self, i: int, j: int) -> int:

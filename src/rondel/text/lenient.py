@@ -1,7 +1,7 @@
 """Parses the JSON that models write: strict, then relaxed, then repaired. Nothing is ever evaluated.
 
 Relaxed also accepts comments, single quotes, bare keys, trailing commas and Python's literals. Repaired also closes
-what was cut off, adds missing commas, and finds the object inside other text. All run in linear time.
+cut-off values, adds missing commas, and finds the object inside other text. All run in linear time.
 """
 
 from __future__ import annotations

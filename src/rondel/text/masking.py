@@ -1,4 +1,4 @@
-"""Masks what looks like a secret in a text for a log. redaction.py removes secrets that are known. Pure."""
+"""Masks text that looks like a secret, for logs. redaction.py removes known secrets. Pure."""
 
 from __future__ import annotations
 

@@ -63,5 +63,5 @@ def _part(piece: bytes) -> FormPart:
 
 
 def _quoted(text: str) -> str:
-    """As browsers write names: without anything that could end the line or the quotes."""
+    """Return a name as browsers write it: without anything that could end the line or the quotes."""
     return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,7 +1,7 @@
 """Makes text of models, tools, files and people safe to print.
 
-`clean` removes what controls a terminal; `visible_line`, `visible_lines` and `visible_block` remove nothing and name
-invisible characters, for a person who must read all of a text. `guard_streams` cleans all that is written to a
+`clean` removes sequences that control a terminal; `visible_line`, `visible_lines` and `visible_block` remove nothing and
+name invisible characters, for a person who must read all of a text. `guard_streams` cleans all that is written to a
 terminal, also by log handlers and tracebacks. Only the terminal's `console.py` and `reader.py` bypass it, to style text
 that is clean.
 """
@@ -22,7 +22,7 @@ at the next beginning, which keeps it linear."""
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters except tab and new line, and the marks that change the direction of writing."""
 
-BLANKS_MAX = 20  # a longer run of blanks is counted instead: it could push the rest of a line out of sight
+BLANKS_MAX = 20  # a longer run of blanks is replaced by its length: it could push the rest of a line out of sight
 EMPTY_LINES_MAX = 3
 _PRINTABLE_BUT_UNSEEN = frozenset(
     (
@@ -48,7 +48,7 @@ def one_line(text: str, chars_max: int) -> str:
 
 
 def json_for_terminal(text: str) -> str:
-    """Escape what controls a terminal in JSON, without changing its values."""
+    """Escape characters in JSON that control a terminal, without changing its values."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -110,7 +110,7 @@ def secrets_in_headers(headers: Mapping[str, str]) -> Iterator[str]:
         scheme, _, rest = value.partition(" ")
         found = [rest.strip() if scheme.isalpha() and len(rest.strip()) >= VALUE_CHARS_MIN else value]
         if scheme.lower() == "basic":
-            with contextlib.suppress(ValueError):  # it is not base64 after all
+            with contextlib.suppress(ValueError):  # it is not base64
                 found.append(base64.b64decode(rest, validate=True).decode().partition(":")[2])
         yield from (secret for secret in found if len(secret) >= VALUE_CHARS_MIN)
 
@@ -126,7 +126,8 @@ def secrets_in_url(url: str) -> Iterator[str]:
 
 
 def is_web_address(text: str) -> bool:
-    """Whether a text is the address of a host: `http://host` or `https://host`, with or without a port and a path."""
+    """Return whether a text is the address of a host: `http://host` or `https://host`, with or without a port and a
+    path."""
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

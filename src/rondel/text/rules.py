@@ -183,7 +183,7 @@ def _may_lead_into(pattern: str, value: str) -> bool:
     """Return whether a path matches, or is below a match, in any reading."""
     value = os.path.normpath(value) if len(value) > PATH_CHARS_MAX else value
     if "\0" in value or len(value) > PATH_CHARS_MAX:
-        return False  # no system can open such a path
+        return False  # no system can open this path
     paths: set[str] = set()
     for written in {value, os.path.expanduser(value)}:
         paths |= {os.path.abspath(written), os.path.realpath(written), os.path.realpath(os.path.normpath(written))}

@@ -86,8 +86,8 @@ class Schedule(Value, frozen=True):
 
 
 def parse(settings: Mapping[str, Any], *, now: float | None = None) -> Schedule:
-    """A schedule from what a person or a model wrote. Raises a RondelError of one sentence. With `now`, `every` counts
-    from there, and `at` may be a span from there (`in 20m`) and must not be over."""
+    """Return the schedule that a person or a model wrote. Raises a RondelError of one sentence. With `now`, `every`
+    counts from there, and `at` may be a span from there (`in 20m`) and must not be in the past."""
     for key in settings:
         if key not in KEYS:
             raise RondelError(f"a schedule has no key {key!r}{nearest(str(key), KEYS)}")
@@ -145,7 +145,7 @@ def _text(said: Mapping[str, Any], key: str) -> str:
 
 
 def _span_s(value: Any) -> float | None:
-    """Seconds: a number, or numbers with units such as `1h 30m`."""
+    """Return seconds: from a number, or from numbers with units such as `1h 30m`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value) if isfinite(value) else None
     if isinstance(value, str):

@@ -4,8 +4,8 @@
 
 A directive is exactly: braces, a known name after a dot, and arguments: texts in double quotes (with `\\"`, `\\\\`,
 `\\n` and `\\t` in them), or other directives, in parentheses if they have arguments. What another template language
-would do is an error in an author's text. All else stays as it is, also a directive after a backslash. Inserted text is
-never expanded again.
+would do is an error in an author's text. Everything else stays unchanged, including a directive after a backslash.
+Inserted text is never expanded again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OPEN = re.compile(
     r"(\\?)\{\{(-?)\s*+(?:\.([A-Za-z]++)|(if|else|end|range|with|define|template|block|break|continue)\b|(\$)"
     rf"|([A-Za-z]\w*+)(?=[^{{}}]*?[\s(]\.(?:{_NAMES})\b))"
 )
-"""What may be a directive: the dot and the name; or a keyword, a variable or a function of another language."""
+"""Text that may be a directive: the dot and the name; or a keyword, a variable or a function of another language."""
 _NAME = re.compile(r"\.([A-Za-z]++)")
 _BLANK = re.compile(r"\s*+")
 _ARGUMENT = re.compile(_TEXT)
@@ -288,7 +288,7 @@ def _broken(text: str, start: int, name: str, at: int) -> str:
     wrong = {"|": "pipes", "$": "variables", "-": "trim marks"}.get(text[at : at + 1])
     if wrong is not None:
         return _unsupported(text, start, wrong)
-    said = "after .{} come only texts in double quotes, and directives in parentheses"
+    said = "only texts in double quotes and directives in parentheses may follow .{}"
     return f"{text[start : end + 2][:60]!r} is not a directive: {said.format(name)}"
 
 

@@ -50,10 +50,8 @@ def _syntax_error(said: str, text: str, path: Path) -> ConfigError:
 
 
 def with_value(text: str, path: KeyPath, value: str | float | None) -> str:
-    """Return the text with this value at this path; None removes the key. All else stays as it is, with its comments.
-
-    Raises ValueError if more of the file would have to be rewritten, as in an inline table.
-    """
+    """Return the text with this value at this path; None removes the key. Everything else stays unchanged, with its
+    comments. Raises ValueError if more of the file would have to be rewritten, as in an inline table."""
     expected, scanned = tomllib.loads(text), _Scanner(text)
     _assign(expected, path, value)
     written = json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,5 @@
-"""The tools with which an agent lists and cancels its background jobs; a digest tells the next turn of their end."""
+"""The tools with which an agent lists and cancels its background jobs. When a job ends, a digest informs the next
+turn."""
 
 from __future__ import annotations
 

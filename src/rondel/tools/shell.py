@@ -98,7 +98,7 @@ class _Output:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # Kills everything that the command started in its group.
+    # Kills everything that the command has started in its group.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

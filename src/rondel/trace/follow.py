@@ -15,7 +15,8 @@ from .tree import read
 
 AT_WORK = "at work"
 READ_S = 0.5
-"""How often a turn at work is read although its own log has not changed: the agents that work for it have others."""
+"""How often a running turn is read although its own log has not changed: the agents that work for it have logs of their
+own."""
 
 
 async def follow(store: Store, conversation: str, *, price: Price | None = None) -> AsyncIterator[str]:
@@ -25,7 +26,7 @@ async def follow(store: Store, conversation: str, *, price: Price | None = None)
     subscription = store.subscribe(conversation, changed.set)
     try:
         while True:
-            changed.clear()  # before the read: a change during it needs another one
+            changed.clear()  # before the read: a change during the read needs another one
             root = await read(store, conversation, price=price)
             for path, line in _lines(root):
                 if shown_lines.get(path) != line:

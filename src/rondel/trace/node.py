@@ -28,7 +28,7 @@ class TraceNode(Value, frozen=True):
     id: str = ""
     at: float = 0.0  # when it started, in seconds since the epoch; 0 if unknown
     ended_at: float | None = None
-    seconds: float | None = None  # how long it worked, without the time that it waited for a person
+    seconds: float | None = None  # how long it worked, without the time it waited for a person
     first_token_s: float | None = None
     usage: Usage = Usage()
     cost: Decimal | None = None  # US dollars, as far as prices are known
@@ -57,7 +57,8 @@ class TraceNode(Value, frozen=True):
     children: tuple[TraceNode, ...] = ()
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, TraceNode]]:
-        """Yield every node with its depth. Calls, jobs and the turns inside them are deeper; rounds and notes not."""
+        """Yield every node with its depth. Calls, jobs and the turns inside them are deeper; rounds and notes are
+        not."""
         pending = [(depth, self)]
         while pending:
             depth, node = pending.pop()

@@ -181,7 +181,7 @@ def _tree(main: Element, root: TraceNode) -> None:
 
 
 def _branch(top: Element, node: TraceNode, scale: Scale, *, opened: bool, shown_open: bool) -> None:
-    """Add a node and all below it. `opened` says whether those below are open, too."""
+    """Add a node and everything below it. `opened` says whether the nodes below are open, too."""
     pending = [(top, node, shown_open)]
     while pending:
         parent, node, is_open = pending.pop()

@@ -14,7 +14,7 @@ from ..values import Usage
 if TYPE_CHECKING:
     from .node import TraceNode
 
-CUT_OFF = "cut off"  # the outcome of a turn that has not finished and does not wait: it is running, or it crashed
+CUT_OFF = "cut off"  # the outcome of a turn that neither finished nor waits: it is running, or it crashed
 NO_RESULT = "no result"  # the outcome of a call that ran and found nothing: a soft failure
 DISCARDED = "discarded"  # the outcome of a round whose reply was discarded
 UNDONE = "undone"  # the outcome of a turn that a person undid: the conversation continues without it

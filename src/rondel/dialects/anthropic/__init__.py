@@ -35,7 +35,7 @@ class Anthropic:
     write_prompt = staticmethod(write_prompt)
 
     def headers_for(self, body: bytes, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Announce MCP servers, and what they did before; a caller who did so keeps the form that it speaks."""
+        """Announce MCP servers and their earlier calls; a caller that announced them keeps its own version."""
         given = headers.get(BETA, "")
         if _MCP not in body or "mcp-client-" in given:
             return headers

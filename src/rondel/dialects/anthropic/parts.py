@@ -1,6 +1,6 @@
-"""Anthropic's content blocks and our parts, both ways.
+"""Converts between Anthropic's content blocks and our parts.
 
-A thinking block's signature and redacted thinking are kept in the part's opaque. A block of an unknown kind is a
+A thinking block's signature and redacted thinking are kept in the part's opaque. A block of an unknown kind becomes a
 Foreign.
 """
 
@@ -56,7 +56,7 @@ def read_block(raw: Json) -> Part:
 
 
 def _read_thinking(raw: Json) -> Thinking:
-    """Read thinking. Restore what the provider of another dialect signed, if the caller sent that back."""
+    """Read thinking. Restore what another dialect's provider signed, if the caller sent it back."""
     text, signature = text_field(raw, "thinking", ""), text_field(raw, "signature", "")
     if (carried := unseal(signature)) is not None:
         return Thinking(text, opaque=carried)
@@ -77,7 +77,7 @@ def _read_other(raw: Json, kind: str) -> Part:
 
 def _read_call(raw: Json) -> ToolCall:
     id, name, arguments = raw.get("id"), raw.get("name"), raw.get("input")
-    if len(raw) == 4 and type(id) is str and type(name) is str and type(arguments) is dict:  # as nearly all are
+    if len(raw) == 4 and type(id) is str and type(name) is str and type(arguments) is dict:  # the usual case
         return ToolCall(id, name, arguments)  # pyright: ignore[reportUnknownArgumentType]
     id, name, arguments = text_field(raw, "id"), text_field(raw, "name"), object_field(raw, "input")
     return ToolCall(id, name, arguments, opaque=opaque(NAME, extras(raw, "type", "id", "name", "input")))
@@ -95,7 +95,7 @@ def _words_of(raw: Json) -> str:
 
 def read_text(raw: Json) -> Text:
     text = raw.get("text")
-    if len(raw) == 2 and type(text) is str:  # a type and a text, and most of what is said
+    if len(raw) == 2 and type(text) is str:  # a type and a text, the most frequent block
         return Text(text)
     citations = tuple(_read_citation(citation) for citation in objects(raw, "citations"))
     kept = extras(raw, "type", "text", "citations")
@@ -103,7 +103,7 @@ def read_text(raw: Json) -> Text:
 
 
 def read_content(content: object) -> tuple[Part, ...]:
-    """A message's content: a text, or a list of blocks."""
+    """Return a message's content: a text, or a list of blocks."""
     if isinstance(content, str):
         return (Text(content),)
     return tuple(each(content, "content", read_block))
@@ -122,7 +122,7 @@ def _read_citation(raw: Json) -> Citation:
 
 
 def _read_media(raw: Json, kind: str) -> Media | None:
-    """An image or a document; None when its source is of a kind that our values do not have."""
+    """Return an image or a document; None if our values do not have its kind of source."""
     with at("source"):
         where = _read_source(object_field(raw, "source"))
     if where is None:
@@ -133,7 +133,7 @@ def _read_media(raw: Json, kind: str) -> Media | None:
 
 
 def _read_source(source: Json) -> Json | None:
-    """The fields of a Media that a source fills."""
+    """Return the fields of a Media that a source fills."""
     kind = text_field(source, "type")
     if kind == "base64":
         data = read_base64(text_field(source, "data"), "data")
@@ -170,10 +170,10 @@ def _result_parts(content: object) -> tuple[Text | Media, ...]:
 
 
 def write_block(part: Part, *, replay: bool) -> Json | None:
-    """The block of a part, or None when there is none.
+    """Return the block of a part, or None if there is none.
 
     With `replay` the block goes to a model in a prompt: thinking without a signature and text of white space would be
-    refused, so they are left out. Without it the block goes to a caller, who sees all that was thought and said.
+    refused, so they are left out. Without it, the block goes to a caller, who sees all thoughts and texts.
     """
     if isinstance(part, Text):
         if not (part.text.strip() if replay else part.text):
@@ -212,7 +212,7 @@ def write_blocks(parts: Iterable[Part]) -> list[Json]:
 
 def write_text(part: Text, *, replay: bool) -> Json:
     kept = own(part, NAME)
-    if "type" in kept:  # a block of another kind, as it came, unless its words were changed
+    if "type" in kept:  # a block of another kind, unchanged unless its text was changed
         return kept if _words_of(kept) == part.text else _plain_text(part.text)
     block = _plain_text(part.text)
     citations = [raw for citation in part.citations if (raw := write_citation(citation, replay=replay)) is not None]
@@ -222,7 +222,8 @@ def write_text(part: Text, *, replay: bool) -> Json:
 
 
 def write_citation(citation: Citation, *, replay: bool) -> Json | None:
-    """A citation as it was read. One of another dialect is written for callers only: a model would miss its index."""
+    """Return a citation as it was read. One of another dialect is written for callers only: a model would miss its
+    index."""
     if kept := own(citation, NAME):
         return None if replay and kept.get("encrypted_index") == "" else kept
     if replay or not citation.address:
@@ -247,7 +248,7 @@ def write_citation(citation: Citation, *, replay: bool) -> Json | None:
 
 
 def clean_id(id: str) -> str:
-    """Ids of other dialects may have characters that Anthropic refuses; a call and its result change alike."""
+    """Replace characters that Anthropic refuses in ids of other dialects, in the same way for a call and its result."""
     return id if id.isidentifier() and id.isascii() else _NOT_IN_ID.sub("_", id)
 
 

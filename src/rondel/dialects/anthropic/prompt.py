@@ -1,8 +1,8 @@
-"""Prompts as bodies of Anthropic's Messages API, and back.
+"""Converts between prompts and bodies of Anthropic's Messages API.
 
 How thinking is asked for: `off` is `disabled`; a token limit is `enabled` with that budget; a level is `adaptive` with
-`output_config.effort` (`minimal` becomes `low`, the least that there is). Read back, `adaptive` without an effort is
-`high`, which is what the API does; efforts above `high` are `high` to our values and kept exactly in the opaque.
+`output_config.effort` (`minimal` becomes `low`, the lowest level). Read back, `adaptive` without an effort is `high`,
+as in the API; efforts above `high` are `high` in our values and kept exactly in the opaque.
 
 Leading system messages are the `system` field, one block each. A system message further down becomes a user message
 between `<system>` tags; one that came in the `messages` of a request is written back where it was.
@@ -61,7 +61,7 @@ _KNOWN = (
     *("max_tokens", "temperature", "top_p", "top_k", "stop_sequences"),
 )
 SERVER = "mcp_server"
-"""The field of a toolset that has its server: the request lists servers apart from their tools."""
+"""The field of a toolset that contains its server: requests list servers and their tools separately."""
 _CUSTOM = ("custom", None)  # the types of a tool that the caller runs
 _PLAIN_TOOL = frozenset(("type", "name", "description", "input_schema"))
 _SAMPLING = ("temperature", "top_p", "top_k")
@@ -145,7 +145,7 @@ def _write_system(message: Message) -> Json | None:
 
 
 def _tagged(blocks: list[Json]) -> list[Json]:
-    """Put tags around a system message in the middle, so that the model can tell it from what the user says."""
+    """Put tags around a system message in the middle, so that the model can distinguish it from the user's messages."""
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         return [{**blocks[0], "text": f"<system>\n{blocks[0]['text']}\n</system>"}]
     return [{"type": "text", "text": "<system>"}, *blocks, {"type": "text", "text": "</system>"}]
@@ -167,7 +167,7 @@ def _write_tool(spec: ToolSpec) -> Json | None:
 
 
 def _write_servers(tools: tuple[ToolSpec, ...], kept: Json) -> list[Json]:
-    """Return the MCP servers that the model's provider connects to: those of the prompt, and those of its tools."""
+    """Return the MCP servers that the model's provider connects to: the prompt's own, and those of its tools."""
     servers = [server for spec in tools if (server := own(spec, NAME).get(SERVER))]
     given = kept.get("mcp_servers")
     return [*given, *servers] if servers and isinstance(given, list) else servers
@@ -225,12 +225,12 @@ def _read_system(system: object) -> list[Message]:
 
 
 def _read_message(raw: Json) -> list[Message]:
-    """Read one message of the wire, which may be several of ours, or none."""
+    """Read one message of the wire, which may become several of ours, or none."""
     role, content = raw.get("role"), raw.get("content")
     if content is None:
         raise WireError("content", "is missing: it must be a string or a list of blocks")
     parts = read_content(content)
-    if len(raw) == 2:  # nearly all replies, and what users send, and results of tools
+    if len(raw) == 2:  # nearly all replies, user messages and results of tools
         if role == "assistant":
             return [Message("assistant", parts)]
         if role == "user" and len(parts) == 1:
@@ -246,7 +246,7 @@ def _read_message(raw: Json) -> list[Message]:
 
 
 def _user_messages(parts: tuple[Part, ...], kept: Opaque) -> list[Message]:
-    """Split what a user sent: results of tools are messages of their own, in the order of the blocks."""
+    """Split a user's message: results of tools become messages of their own, in the order of the blocks."""
     runs = groupby(parts, lambda part: type(part) is ToolResult)
     return [Message("tool" if are_results else "user", tuple(run), opaque=kept) for are_results, run in runs]
 
@@ -264,7 +264,7 @@ def _read_tool(raw: Json) -> ToolSpec:
 
 
 def _read_options(body: Json, kept: Json) -> Options:
-    """Read the options. What they have no field for is added to `kept`."""
+    """Read the options. Fields that they do not have are added to `kept`."""
     thinking, config = body.get("thinking"), object_field(body, "output_config")
     if thinking is not None:
         thinking = object_field(body, "thinking")
@@ -343,7 +343,7 @@ class _OutputConfig(msgspec.Struct):
 
 
 def takes(fields: Mapping[str, msgspec.Raw], facts: ModelFacts) -> bool:
-    """Whether a model accepts the request's form of thinking, and its sampling options."""
+    """Return whether a model accepts the request's form of thinking, and its sampling options."""
     if not facts.sampling and not fields.keys().isdisjoint(_SAMPLING):
         return False
     if facts.thinking_effort and facts.thinking_budget:
@@ -352,7 +352,7 @@ def takes(fields: Mapping[str, msgspec.Raw], facts: ModelFacts) -> bool:
         kind = msgspec.json.decode(fields.get("thinking", b"{}"), type=_Thinking).type
         effort = msgspec.json.decode(fields.get("output_config", b"{}"), type=_OutputConfig).effort
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return True  # the server will say what is wrong
+        return True  # the server will report what is wrong
     if not facts.thinking_effort:
         return kind != "adaptive" and effort is None
     return kind != "enabled"

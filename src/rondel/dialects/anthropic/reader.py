@@ -3,7 +3,7 @@
     message_start, then for each block content_block_start, content_block_delta*, content_block_stop, then
     message_delta, message_stop; ping anywhere; error instead of the rest.
 
-A block is rebuilt from its start and its deltas as the block that a whole reply would have had, and read as that.
+A block is rebuilt from its start and its deltas, in the form that it would have in a whole reply, and then read.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .parts import NAME, read_block
 from .reply import read_ending, read_reply, read_usage
 
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-"""The pieces that only bring more of a block's text, and the field that has it."""
+"""The pieces that only add to a block's text, and the field that contains it."""
 
 
 class _Block:
-    """A block while it streams: what it started with, and the pieces since."""
+    """A block while it streams: its start, and the pieces since."""
 
     def __init__(self, raw: Json) -> None:
         self.raw = raw
         self.pieces: list[str] = []
 
     def part(self) -> Part:
-        """The whole part, now that the block has ended."""
+        """Return the whole part, now that the block has ended."""
         kind, joined = self.raw["type"], "".join(self.pieces)
         if kind in ("text", "thinking"):
             return read_block({**self.raw, kind: joined})
@@ -69,7 +69,7 @@ class AnthropicReader(EventReader):
         elif kind == "citations_delta":
             block.raw["citations"] = [*(block.raw.get("citations") or []), object_field(delta, "citation")]
         else:
-            # A signature, and pieces of kinds that are not known here: texts grow, anything else is set.
+            # A signature, and pieces of unknown kinds: texts grow, anything else is replaced.
             for key, value in extras(delta, "type").items():
                 old = block.raw.get(key)
                 block.raw[key] = old + value if isinstance(old, str) and isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Whole replies of Anthropic's Messages API, both ways, and what their streams share with them: stop reasons, usage."""
+"""Converts between replies and whole answers of Anthropic's Messages API; streams share its stop reasons and usage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ERRORS = {
     529: "overloaded_error",
 }
 _ENDING = ("stop_reason", "stop_sequence", "stop_details", "container")
-"""The fields that tell how a reply ended: of the body, or of `message_delta` in a stream."""
+"""The fields that say how a reply ended: of the body, or of `message_delta` in a stream."""
 
 
 def read_reply(body: Json) -> Reply:
@@ -80,7 +80,7 @@ def stop_of(word: str) -> StopReason:
 
 
 def read_ending(raw: Json, usage_raw: Json, *, has_calls: bool) -> tuple[StopReason, Opaque]:
-    """How a reply ended, and what only this dialect says about it."""
+    """Return how a reply ended, and what only this dialect says about it."""
     word = text_field(raw, "stop_reason", "")
     stop = stop_of(word) if word else "calls" if has_calls else "end"
     kept = extras({key: raw.get(key) for key in _ENDING})
@@ -92,14 +92,14 @@ def read_ending(raw: Json, usage_raw: Json, *, has_calls: bool) -> tuple[StopRea
 
 
 def write_ending(stop: StopReason, kept: Json) -> Json:
-    """The fields that tell how a reply ended; the exact old words where they still fit."""
+    """Return the fields that say how a reply ended, with the exact original words if they still fit."""
     ending: Json = {"stop_reason": exact_word(kept.get("stop_reason"), stop, stop_of, _PLAIN_STOPS)}
     ending["stop_sequence"] = kept.get("stop_sequence") if stop == "stop_sequence" else None
     return ending | extras({key: kept.get(key) for key in ("stop_details", "container")})
 
 
 def read_usage(raw: Json) -> Usage:
-    """Anthropic counts cached and written tokens apart; ours are part of `tokens_in`."""
+    """Return the usage. Anthropic counts cached and written tokens separately; ours are part of `tokens_in`."""
     cached, written = count_field(raw, "cache_read_input_tokens"), count_field(raw, "cache_creation_input_tokens")
     return Usage(
         tokens_in=count_field(raw, "input_tokens") + cached + written,

@@ -78,7 +78,7 @@ class AnthropicWriter(EventWriter):
         return _START % (encode_json(self._id), encode_json(self._model), told)
 
     def _start_part(self, index: int, part: Part) -> bytes:
-        """Begin a block. A text's block begins with its first piece, because an empty one is not valid."""
+        """Begin a block. The block of a text begins with its first piece, because an empty block is not valid."""
         self._open, self._length = None, 0
         kept = {} if isinstance(part, Handoff) else own(part, NAME)
         if isinstance(part, Text):
@@ -127,7 +127,7 @@ class AnthropicWriter(EventWriter):
         return written + self._end()
 
     def _last_pieces(self, part: Part) -> bytes:
-        """Write what only a finished part has: a signature, citations."""
+        """Write what only a finished part has, such as a signature and citations."""
         deltas: list[Json] = []
         if isinstance(part, Thinking):
             kept = own(part, NAME)

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API as a dialect, and what servers that are compatible with it add."""
+"""OpenAI's Chat Completions API as a dialect, with additions of compatible servers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OpenAIChat:
     def reply_writer(
         self, *, model: str = "", id: str = "", prompt: Prompt | None = None, created_s: int = 0
     ) -> OpenAIChatWriter:
-        """`prompt` is the caller's: a caller that did not ask for usage gets no chunk without choices."""
+        """`prompt` is the caller's: only a caller that asked for usage gets a chunk without choices."""
         asked = {} if prompt is None else object_field(own(prompt, NAME), "stream_options")
         with_usage = asked.get("include_usage", True)
         return OpenAIChatWriter(

@@ -1,7 +1,7 @@
-"""Metering of OpenAI's Chat Completions API: an answer that is passed on as bytes. See `_meter`.
+"""Meters answers of OpenAI's Chat Completions API that are relayed as bytes. See `_meter`.
 
-A stream tells its usage only to callers who ask for it. Where a caller did not, the meter asks, and keeps the chunk
-that comes for that (it has usage and no choices) to itself.
+A stream reports its usage only to callers who ask for it. If the caller did not, the meter asks, and does not pass on
+the chunk that answers this (it has usage and no choices).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TRUE = msgspec.Raw(b"true")
 
 
 def ask_for_usage(fields: dict[str, msgspec.Raw]) -> bool:
-    """Make a streaming request ask for usage. True when its caller had not."""
+    """Make a streaming request ask for usage. Return True if its caller did not."""
     if fields.get("stream") != _TRUE:
         return False
     said = msgspec.json.decode(fields.get("stream_options", b"null"))
@@ -110,7 +110,7 @@ class Meter(EventMeter):
         self.model, self.id = str(raw.get("model") or ""), str(raw.get("id") or "")
 
     def _missing_end(self) -> bytes | None:
-        """Some servers leave out `[DONE]`: with a finish reason the answer is complete."""
+        """Return the end that some servers leave out: with a finish reason, the answer is complete without `[DONE]`."""
         return encode("", _DONE) if self._finish_seen else None
 
     def _read_whole(self, body: bytes) -> None:

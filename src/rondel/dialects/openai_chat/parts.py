@@ -1,8 +1,8 @@
-"""OpenAI Chat's content parts, tool calls and reasoning fields, and our parts, both ways.
+"""Converts between OpenAI Chat's content parts, tool calls and reasoning fields, and our parts.
 
 Chat messages have fixed fields: reasoning, content, refusal, calls, in this order. OpenAI itself has no reasoning
-field; compatible servers use `reasoning_content` or `reasoning`, and the opaque remembers which. A call of a custom
-tool, whose input is any text, is a call with the single argument `input`.
+field; compatible servers use `reasoning_content` or `reasoning`, and the opaque records which. A call of a custom tool,
+whose input is free text, becomes a call with the single argument `input`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DETAILS = "reasoning_details"
 
 
 def read_content(content: object) -> tuple[Part, ...]:
-    """A message's content: nothing, a text, or a list of parts."""
+    """Return a message's content: nothing, a text, or a list of parts."""
     if content is None:
         return ()
     if isinstance(content, str):
@@ -102,7 +102,7 @@ def _read_file(inner: Json, kept: Json) -> Media:
         mime, data = read_data_url(text) or ("", read_base64(text))
     media = Media("file", mime, data, file_id=file_id, name=name)
     if text_in(media) is not None:
-        kept["type"] = "file"  # its caller knows that its server takes such files: it stays one
+        kept["type"] = "file"  # the caller knows that its server takes these files, so it stays a file
     return msgspec.structs.replace(media, opaque=opaque(NAME, kept))
 
 
@@ -139,7 +139,7 @@ def thinking_of(text: str, name: str, details: list[Json]) -> Thinking:
 
 
 def read_citations(annotations: Iterable[Json], base: int = 0) -> tuple[Citation, ...]:
-    """The citations of a text that begins `base` characters into the message's content."""
+    """Return the citations of a text that begins `base` characters into the message's content."""
     return tuple(_read_citation(raw, base) for raw in annotations)
 
 
@@ -169,8 +169,8 @@ def is_plain(part: Part) -> TypeGuard[Text]:
 
 
 def write_content(parts: Sequence[Part]) -> str | list[Json] | None:
-    """A message's content, or None when nothing of it can be written. One plain text is written as a string: every
-    server reads that."""
+    """Return a message's content, or None if nothing of it can be written. One plain text is written as a string, which
+    every server can read."""
     if len(parts) == 1 and is_plain(part := parts[0]):
         return part.text
     wire = [raw for part in parts if (raw := write_part(part)) is not None]
@@ -180,7 +180,7 @@ def write_content(parts: Sequence[Part]) -> str | list[Json] | None:
 
 
 def write_part(part: Part) -> Json | None:
-    """A part of a message's content, or None when content has no such part."""
+    """Return a part of a message's content, or None if content has no such part."""
     if isinstance(part, Text):
         kind = "refusal" if part.refusal else "text"
         wire = {"type": kind, kind: part.text}
@@ -204,7 +204,7 @@ def write_media(media: Media) -> Json:
     if media.file_id:
         return merge(kept, {"type": "file", "file": extras({"file_id": media.file_id, "filename": media.name or None})})
     if media.kind == "file" and media.data:
-        # OpenAI takes PDF files, other servers none; what came as a file in this dialect is sent as one.
+        # OpenAI takes PDF files, other servers take none; a file that came in this dialect is sent as one.
         if not kept and (text := as_text(media)) is not None:
             return {"type": "text", "text": text}
         data = write_data_url(media, "application/octet-stream")
@@ -213,13 +213,13 @@ def write_media(media: Media) -> Json:
 
 
 def carries(media: Media) -> bool:
-    """Whether a medium is written as what it is, or as text; the first byte is enough to tell."""
+    """Return whether a medium is written as a medium or as text; its first byte is enough to decide."""
     begin = msgspec.structs.replace(media, data=media.data[:1])
     return text_in(media) is not None or write_media(begin)["type"] != "text"
 
 
 def write_call(call: ToolCall, name: str = "") -> Json:
-    """A call, with the name of its tool on this wire where that is another one."""
+    """Return a call, with its tool's name on this wire if that differs."""
     kept = own(call, NAME) if call.opaque else None
     if kept and kept.get("type") == "custom":
         custom = {"name": call.name, "input": custom_input(call)}
@@ -230,7 +230,7 @@ def write_call(call: ToolCall, name: str = "") -> Json:
 
 
 def write_thinking(parts: Iterable[Part], *, replay: bool) -> Json:
-    """The reasoning fields of a message. Only thoughts that came in this dialect go back to a model."""
+    """Return the reasoning fields of a message. Only thoughts that came in this dialect go back to a model."""
     fields: Json = {}
     for part in parts:
         if not isinstance(part, Thinking) or (replay and NAME not in part.opaque):
@@ -245,13 +245,14 @@ def write_thinking(parts: Iterable[Part], *, replay: bool) -> Json:
 
 
 def message_fields(part: Foreign) -> Json:
-    """The message's own fields that a Foreign holds, such as `audio`; a Foreign with a type is a content part."""
+    """Return the message's own fields that a Foreign contains, such as `audio`; a Foreign with a type is a content
+    part."""
     kept = own(part, NAME)
     return {} if "type" in kept else kept
 
 
 def write_citations(text: Text, base: int) -> list[Json]:
-    """The annotations of a text that begins `base` characters into the message's content."""
+    """Return the annotations of a text that begins `base` characters into the message's content."""
     written: list[Json] = []
     for citation in text.citations:
         kept = own(citation, NAME)

@@ -1,9 +1,9 @@
-"""Prompts as bodies of OpenAI's Chat Completions API, and back.
+"""Converts between prompts and bodies of OpenAI's Chat Completions API.
 
-On this wire each result of a tool is a message, of text only: consecutive results are one message of ours, and images
-of results move into the user message after them. A failure is part of the text (`Error: …`), which is not read back.
-`top_k` is written although OpenAI refuses it, since it is set for compatible servers that know it. Thinking `off` is
-the effort `none`; efforts above `high` are `high` in our values, and kept exactly in the opaque.
+On this wire, each result of a tool is a text-only message: consecutive results are one message of ours, and images of
+results move into the user message after them. A failure is part of the text (`Error: …`), which is not read back.
+`top_k` is written although OpenAI refuses it, because people set it for compatible servers that know it. Thinking `off`
+is the effort `none`; efforts above `high` are `high` in our values, and kept exactly in the opaque.
 
 A streamed prompt asks for usage. If a caller does not want usage, `stream_options.include_usage: false` is kept in the
 prompt's opaque, for the writer of the reply.
@@ -157,7 +157,7 @@ def _write_messages(messages: tuple[Message, ...]) -> list[Json]:
             else:
                 others.append(part)
         if others and (content := write_content(others)) is not None:
-            if moved:  # one message of the user, and not two in a row
+            if moved:  # as one message of the user, not two in a row
                 content = [*moved, *([{"type": "text", "text": content}] if isinstance(content, str) else content)]
                 moved = []
             wire.append(write_plain(message, content, NAME))
@@ -167,7 +167,7 @@ def _write_messages(messages: tuple[Message, ...]) -> list[Json]:
 
 
 def _write_assistant(message: Message) -> Json | None:
-    """A reply; None when it holds nothing that can be written. Nearly all are one text, calls, or both."""
+    """Return a reply, or None if nothing of it can be written. Nearly all are one text, calls, or both."""
     text: str | None = None
     calls: list[Json] = []
     for part in message.parts:
@@ -186,7 +186,7 @@ def _write_assistant(message: Message) -> Json | None:
 
 
 def _write_mixed(message: Message) -> Json | None:
-    """The same of any reply."""
+    """Return any reply, like `_write_assistant`."""
     said: list[Part] = []
     calls: list[Json] = []
     fields: Json = {}
@@ -219,7 +219,7 @@ def _fields_of(part: Foreign) -> Json:
 
 
 def _write_result(result: ToolResult, moved: list[Json]) -> Json:
-    """A result's message. Its media are added to `moved`, for a user message behind all results."""
+    """Return a result's message. Its media are added to `moved`, for a user message after all results."""
     parts = error_parts(result) if result.is_error else result.parts
     if len(parts) == 1 and is_plain(part := parts[0]) and not result.opaque:
         return {"role": "tool", "tool_call_id": result.call_id, "content": part.text}
@@ -314,9 +314,9 @@ def _grammar(custom: Json) -> Json:
 
 
 def _read_options(body: Json, kept: Json) -> Options:
-    """Read the options. What they have no field for is added to `kept`."""
+    """Read the options. Fields that they do not have are added to `kept`."""
     if field(body, "n", int, 1) != 1:
-        raise WireError("n", f"must be 1, got {body['n']!r}: one reply is given for one prompt")
+        raise WireError("n", f"must be 1, got {body['n']!r}: only one reply per prompt is supported")
     streaming = object_field(body, "stream_options")
     if left := extras(streaming, "include_usage"):
         kept["stream_options"] = left

@@ -1,8 +1,8 @@
 """Reads streamed replies of OpenAI's Chat Completions API.
 
 A stream is chunks with a delta each, one with a finish reason, perhaps one with usage and no choices, then `[DONE]`.
-There are no marks around parts: a part begins with its first piece and ends when prose of another kind begins, or with
-the reply. Servers that are nearly compatible are read too: no `[DONE]`, calls without an index, usage in every chunk.
+Parts have no delimiters: a part begins with its first piece and ends when prose of another kind begins, or with the
+reply. Nearly compatible servers are supported, too: no `[DONE]`, calls without an index, usage in every chunk.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class OpenAIChatReader(EventReader):
         return read_reply(body)
 
     def _missing_end(self, out: list[Delta]) -> None:
-        """Some servers leave out `[DONE]`: a finish reason will do."""
+        """Return the end that some servers leave out: a finish reason is enough without `[DONE]`."""
         if self._ending is None:
             super()._missing_end(out)
         self._stop(out)
@@ -165,7 +165,7 @@ class OpenAIChatReader(EventReader):
         out.append(PartDelta(prose.index, text))
 
     def _prose_of(self, kind: ProseKind, name: str, out: list[Delta]) -> _Prose:
-        """The open prose of this kind: the last one, or a new one after what was open before."""
+        """Return the open prose of this kind: the last one, or a new one after the previously open one."""
         if self._prose is not None and self._prose.kind == kind:
             return self._prose
         self._close_prose(out)
@@ -207,7 +207,7 @@ class OpenAIChatReader(EventReader):
                     out.append(PartDelta(call.index, text))
 
     def _is_more(self, piece: Json, out: list[Delta]) -> bool:
-        """Read a piece that is only more of a call's arguments, as most pieces are. Return False for any other."""
+        """Read a piece that only adds to a call's arguments, as most pieces do. Return False for any other."""
         number = piece.get("index")
         call = self._calls.get(number) if type(number) is int and len(piece) == 2 else None
         if call is None or call.raw:
@@ -222,7 +222,8 @@ class OpenAIChatReader(EventReader):
         return True
 
     def _call_at(self, slot: int, id: str, name: str, left: Json, out: list[Delta]) -> _Call:
-        """The call that a piece belongs to, with the piece's other fields. A new id and name in an old place is new."""
+        """Return the call that a piece belongs to, with the piece's other fields. A new id and name at an old index is
+        a new call."""
         call = self._calls.get(slot)
         if call is not None and id and name and id != call.id:
             self._finish_part(call.index, call.part(), out)
@@ -259,12 +260,12 @@ def _left(raw: Json) -> Json:
 
 
 def _text_of(content: object) -> str:
-    """The text of a delta's content that is a list of parts, as a few servers write it."""
+    """Return the text of a delta's content that is a list of parts, as a few servers write it."""
     return "".join(each(content, "content", lambda part: text_field(part, "text", "")))
 
 
 def _grow(fields: Json, key: str, value: Any) -> None:
-    """Adds a piece of a field that is not known here: texts and lists grow, objects merge, anything else is set."""
+    """Add a piece of an unknown field: texts and lists grow, objects merge, anything else is replaced."""
     old = fields.get(key)
     if isinstance(old, str) and isinstance(value, str):
         fields[key] = old + value
@@ -280,7 +281,7 @@ def _grow(fields: Json, key: str, value: Any) -> None:
 
 
 def _grow_details(details: list[Json], pieces: list[Json]) -> None:
-    """Reasoning details come in pieces that belong together when their type and index are the same."""
+    """Add reasoning details. Pieces with the same type and index belong together."""
     for piece in pieces:
         last = details[-1] if details else None
         if last is None or any(last.get(key) != piece.get(key) for key in ("type", "index")):

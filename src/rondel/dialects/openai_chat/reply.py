@@ -1,7 +1,8 @@
-"""Whole replies of OpenAI's Chat Completions API, both ways, and what their streams share: stop reasons, usage, errors.
+"""Converts between replies and whole answers of OpenAI's Chat Completions API; streams share its stop reasons, usage
+and errors.
 
-One finish reason means several things here: `stop` ends a reply, a refusal and, with a forced tool, a reply with calls.
-What the reply holds decides.
+One finish reason has several meanings here: `stop` ends a reply, a refusal and, with a forced tool, a reply with calls.
+The content of the reply decides.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from .parts import (
 )
 
 MESSAGE_FIELDS = ("role", "content", "refusal", "tool_calls", "annotations", DETAILS, *THINKING_FIELDS)
-"""The fields of a message, or of a delta, that have a place in our values."""
+"""The fields of a message or a delta that our values have, too."""
 
 BODY_FIELDS = ("id", "object", "model", "choices", "usage", "created")
 
@@ -156,7 +157,7 @@ def _plain_stop(stop: StopReason, parts: Iterable[Part]) -> str:
 
 
 def read_ending(word: str, usage_raw: Json, parts: Iterable[Part]) -> tuple[StopReason, Json]:
-    """Why a reply stopped, and what only this dialect says about its end."""
+    """Return why a reply stopped, and what only this dialect says about its end."""
     held = list(parts)
     stop = stop_of(word, held)
     kept: Json = {"finish_reason": word} if word and word != _plain_stop(stop, held) else {}

@@ -23,8 +23,8 @@ from .reply import error_body, write_reply, write_stop, write_usage
 
 
 class OpenAIChatWriter(EventWriter):
-    """Writes deltas as chunks. Calls that overlap could be told apart by their numbers, but clients take a call for
-    complete when the next one begins: each is written to its end first."""
+    """Writes deltas as chunks. Overlapping calls could be distinguished by their numbers, but clients consider a call
+    complete when the next one begins, so each is written to its end first."""
 
     def __init__(
         self, *, model: str, id: str, created_s: int, with_usage: bool, customs: frozenset[str] = frozenset()
@@ -118,7 +118,7 @@ class OpenAIChatWriter(EventWriter):
         return written + (self._delta(encode_json(fields)) if fields else b"")
 
     def _late_call(self, index: int, part: ToolCall) -> Json:
-        """What is still to be written of a call: a custom tool's input, and fields that came after its start."""
+        """Return what is still to be written of a call: a custom tool's input, and fields that came after its start."""
         number, begun = self._calls[index]
         late = {key: value for key, value in own(part, NAME).items() if own(begun, NAME).get(key) != value}
         if index not in self._shapes:

@@ -1,4 +1,4 @@
-"""Metering of OpenAI's Responses API: an answer that is passed on as bytes. See `_meter`."""
+"""Meters answers of OpenAI's Responses API that are relayed as bytes. See `_meter`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ class Meter(EventMeter):
         self._read(whole)
 
     def _failure_event(self, error: EngineError) -> bytes:
-        """As the API itself ends a response that fails; clients look for this event, and few for a bare error."""
+        """Return the event with which the API itself ends a failed response: clients look for it, but few look for a
+        bare error."""
         numbers = _NUMBER.findall(self._last)
         head = head_of(model=self.model or error.model, id=self.id or "resp_failed", prompt=None, created_s=0)
         response = {**head, "status": "failed", "error": failure(error)}

@@ -1,8 +1,8 @@
-"""OpenAI Responses' items and content parts, and our parts, both ways.
+"""Converts between OpenAI Responses' items and content parts, and our parts.
 
 A reply is a list of items here: reasoning, messages with content parts, calls, and calls of server tools. Ours is one
-message: every content part, reasoning item and call is a part of it. A text remembers its item in `opaque`, so that
-texts of one item are written as one item again. Encrypted reasoning rides whole in the opaque.
+message: every content part, reasoning item and call is a part of it. A text records its item in `opaque`, so that texts
+of one item are written as one item again. Encrypted reasoning is kept whole in the opaque.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PICTURE = "image_generation_call"
 
 
 def read_item(raw: Json) -> list[Part]:
-    """The parts of an item on the assistant's side."""
+    """Return the parts of an item on the assistant's side."""
     kind = text_field(raw, "type", "message")
     if kind == "message":
         return read_output_message(raw)
@@ -66,7 +66,7 @@ def read_item(raw: Json) -> list[Part]:
 
 
 def _left(raw: Json, *known: str) -> Json:
-    """An item's other fields. `completed` goes without saying."""
+    """Return an item's other fields. `completed` is the default."""
     left = extras(raw, "type", *known)
     if left.get("status") == "completed":
         del left["status"]
@@ -106,7 +106,7 @@ def _read_reasoning(raw: Json) -> Thinking:
 
 
 def thinking_text(raw: Json) -> str:
-    """A reasoning item in words: its content where the server shows it, else its summaries."""
+    """Return the text of a reasoning item: its content if the server shows it, otherwise its summaries."""
     shown = objects(raw, "content") or objects(raw, "summary")
     return "\n\n".join(text_field(piece, "text", "") for piece in shown)
 
@@ -128,7 +128,7 @@ def _read_citation(raw: Json) -> Citation:
 
 
 def read_input_content(content: object, where: str = "content") -> tuple[Part, ...]:
-    """An input message's content, or a call's output: a text, or a list of parts."""
+    """Return an input message's content, or a call's output: a text, or a list of parts."""
     if isinstance(content, str):
         return (Text(content),)
     return tuple(each(content, where, _read_input_part))
@@ -172,7 +172,7 @@ def _read_file(raw: Json) -> Media:
     url, file_id, name = (text_field(raw, key, "") for key in ("file_url", "file_id", "filename"))
     media = Media("file", mime, data, url, file_id, name)
     kept = extras(raw, "file_data", "file_url", "file_id", "filename")
-    if text_in(media) is None:  # else its caller knows that its server takes such files: it stays one
+    if text_in(media) is None:  # else the caller knows that its server takes these files, so it stays a file
         del kept["type"]
     return msgspec.structs.replace(media, opaque=opaque(NAME, kept))
 
@@ -189,7 +189,7 @@ def read_result(raw: Json) -> ToolResult:
 
 
 def result_parts(output: object) -> tuple[Text | Media, ...]:
-    """What our values can say of an output; parts of other kinds stay in the result's opaque."""
+    """Return the parts of an output that our values have; others stay in the result's opaque."""
     if output is None or output == "":
         return ()
     return tuple(part for part in read_input_content(output, "output") if isinstance(part, (Text, Media)))
@@ -199,8 +199,8 @@ def result_parts(output: object) -> tuple[Text | Media, ...]:
 
 
 def write_content(parts: Sequence[Part]) -> str | list[Json] | None:
-    """What a model is given of a message or of a call's output, or None when that is nothing. One plain text is written
-    as a string."""
+    """Return what a model gets of a message or of a call's output, or None if that is nothing. One plain text is
+    written as a string."""
     if len(parts) == 1 and isinstance(part := parts[0], Text) and not part.opaque:
         return part.text
     wire = [raw for part in parts if (raw := write_input_part(part)) is not None]
@@ -210,7 +210,7 @@ def write_content(parts: Sequence[Part]) -> str | list[Json] | None:
 
 
 def write_input_part(part: Part) -> Json | None:
-    """A part of a user's or a system message, or of a call's output."""
+    """Return a part of a user's or a system message, or of a call's output."""
     if isinstance(part, Text):
         kept = extras(own(part, NAME), "item", "logprobs") if part.opaque else {}
         return merge(kept, {"type": "input_text", "text": part.text})
@@ -228,7 +228,7 @@ def _write_media(media: Media) -> Json:
         return {"type": "input_image", "detail": "auto", **kept, **where}
     if media.kind == "audio":
         if not media.data or kept.get("type") != "input_audio":
-            # The API takes no sound yet, though a server may: one that came in this dialect goes back.
+            # The API takes no sound yet, but a server may: one that came in this dialect is sent back.
             return {"type": "input_text", "text": mention(media)}
         form = AUDIO_FORMATS.get(media.mime, media.mime.rpartition("/")[2] or "wav")
         return merge(kept, {"type": "input_audio", "input_audio": {"data": write_base64(media.data), "format": form}})
@@ -273,7 +273,7 @@ def write_output_part(part: Text | Foreign, *, replay: bool = False) -> Json:
 
 
 def write_citations(text: Text, *, replay: bool = False) -> list[Json]:
-    """The annotations of a text. A file that only we know is written for callers, not for a model's server."""
+    """Return the annotations of a text. A file that only we know is written for callers, not for a model's server."""
     written: list[Json] = []
     for citation in text.citations:
         kept = own(citation, NAME)
@@ -296,8 +296,8 @@ def message_item(item: Json, id: str, content: list[Json], status: str = "comple
 
 
 def call_item(call: ToolCall, id: str = "", name: str = "") -> Json:
-    """A call as an item; a caller's has an id of its own and a status, a prompt's only when it came with them. `name`
-    is that of its tool on this wire, where it is another one."""
+    """Return a call as an item. A caller's has an id of its own and a status, a prompt's only if it came with them.
+    `name` is its tool's name on this wire, if that differs."""
     kept = own(call, NAME)
     base: Json = {"type": "function_call", "call_id": call.id, "name": name or call.name}
     if kept.get("type") == CUSTOM_CALL:
@@ -318,7 +318,7 @@ def reasoning_item(part: Thinking, id: str) -> Json:
 
 
 def picture_item(picture: Media, id: str) -> Json:
-    """A picture in a reply, as OpenAI's own image tool returns it."""
+    """Return a picture in a reply, in the form of OpenAI's own image tool."""
     form = picture.mime.removeprefix("image/")
     return {
         "type": PICTURE,

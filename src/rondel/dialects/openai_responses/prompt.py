@@ -1,12 +1,12 @@
-"""Prompts as bodies of OpenAI's Responses API, and back.
+"""Converts between prompts and bodies of OpenAI's Responses API.
 
 A prompt that names no earlier response is complete in itself: it is not stored by the provider, and its reasoning
 comes back encrypted, so that the next prompt can carry it. A prompt with `previous_response_id` or `conversation` in
 its opaque, or one whose caller said how to store it, is left as it is.
 
-Items of the assistant that follow each other are one message of ours, and so are outputs of calls. `instructions` are a
-system message that goes back there; other system messages are items where they stand. Thinking `off` is the effort
-`none`; efforts above `high` are `high` to our values and kept exactly in the opaque.
+Items of the assistant that follow each other are one message of ours, and so are outputs of calls. `instructions`
+become a system message and are written back as `instructions`; other system messages are items in their places.
+Thinking `off` is the effort `none`; efforts above `high` are `high` in our values and kept exactly in the opaque.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def write_prompt(prompt: Prompt, *, model: str, stream: bool = True) -> Json:
 
 
 def write_settings(prompt: Prompt) -> Json:
-    """All of a prompt but what was said: what a response repeats of it."""
+    """Return all of a prompt except the conversation, which is what a response repeats."""
     instructions, _ = _instructions(prompt.messages)
     return _write_settings(prompt, instructions, stream=False)
 
@@ -120,7 +120,7 @@ def _write_options(options: Options) -> Json:
 
 
 def _instructions(messages: tuple[Message, ...]) -> tuple[str, list[Message]]:
-    """The text of the system messages that came as instructions, and the other messages."""
+    """Return the text of the system messages that came as instructions, and the other messages."""
     said: list[str] = []
     rest: list[Message] = []
     for message in messages:
@@ -158,12 +158,12 @@ def _is_custom(part: Part) -> TypeGuard[ToolCall]:
 
 
 def _is_item(part: Part) -> bool:
-    """Whether a Foreign of a user's message is a whole item of its own."""
+    """Return whether a Foreign of a user's message is a whole item."""
     return isinstance(part, Foreign) and own(part, NAME).get("type") in _OF_CALLERS
 
 
 def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
-    """The items of a reply. Texts of one item, which are neighbours, are one item again."""
+    """Return the items of a reply. Neighbouring texts of one item become one item again."""
     items: list[Json] = []
     open_item: Json = {}
     for part in message.parts:
@@ -186,13 +186,15 @@ def _write_assistant(message: Message, *, alone: bool) -> list[Json]:
 
 
 def _message_of(item: Json) -> Json:
-    """A message item that came with an id goes back with it; without one it may not have an empty one."""
+    """Return a message item. One that came with an id is sent back with it; otherwise the id is left out, because it
+    must not be empty."""
     whole = message_item(item, "", [])
     return whole if item.get("id") else extras(whole, "id", *(() if "status" in item else ("status",)))
 
 
 def _can_replay(kept: Json, *, alone: bool) -> bool:
-    """Reasoning that the provider did not store is of use only with its content, encrypted or not."""
+    """Return whether reasoning can be sent back: if the provider did not store it, its content must be there, encrypted
+    or not."""
     return bool(kept.get("encrypted_content") or kept.get("content")) or ("id" in kept and not alone)
 
 
@@ -214,7 +216,7 @@ def read_prompt(body: Json) -> Prompt:
 
 
 def _read_storing(body: Json, kept: Json) -> None:
-    """Keeps how a caller wants to be stored, unless it is how we ask ourselves."""
+    """Keep the caller's wish about storing, unless it is our own default."""
     refers = any(key in kept for key in ("previous_response_id", "conversation"))
     if not refers and body.get("store") is False and body.get("include") == _ENCRYPTED:
         return
@@ -264,7 +266,7 @@ def _read_input_item(raw: Json) -> Message:
 
 
 def _read_options(body: Json, kept: Json) -> Options:
-    """Read the options. What they have no field for is added to `kept`."""
+    """Read the options. Fields that they do not have are added to `kept`."""
     reasoning = object_field(body, "reasoning")
     left = extras(reasoning, "effort")
     level = read_effort(reasoning, "effort", left)

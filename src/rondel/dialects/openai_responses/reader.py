@@ -3,8 +3,8 @@
     response.created, then for each item response.output_item.added, its pieces, response.output_item.done, then
     response.completed or response.incomplete; response.failed or error instead of the rest.
 
-The item in `output_item.done` is whole and is what is read; the pieces before it are for those who watch. Items that a
-server does not announce are taken from the final response.
+The item in `output_item.done` is complete and is the one that is read; the pieces before it are for watchers. Items
+that a server does not announce are taken from the final response.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class OpenAIResponsesReader(EventReader):
             if index is None:
                 raise WireError("output_index", f"names item {item}, which is not open")
             if kind != _ARGUMENTS and self._thoughts.setdefault(item, kind) != kind:
-                return  # a summary and the reasoning itself: the first to come is shown
+                return  # of a summary and the reasoning itself, only the first that arrives is shown
         out.append(PartDelta(index, text))
 
     def _event(self, data: bytes, out: list[Delta]) -> None:

@@ -1,7 +1,8 @@
-"""Whole replies of OpenAI's Responses API, both ways, and what their streams share: the response object, stop, usage.
+"""Converts between replies and whole answers of OpenAI's Responses API; streams share its response object, stop reasons
+and usage.
 
-A response repeats the request's settings: they are not read, since they are the prompt's, and they are written from
-the caller's prompt.
+A response repeats the request's settings: they are not read, because the prompt has them, and they are written from the
+caller's prompt.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def read_reply(body: Json) -> Reply:
 
 
 def read_ending(body: Json, parts: Iterable[Part], *, incomplete: bool = False) -> tuple[StopReason, Json]:
-    """Why a reply stopped, and what only this dialect says about it. A response that failed is raised. `incomplete` is
-    what its last event says, and counts where the response itself does not say it."""
+    """Return why a reply stopped, and what only this dialect says about it. Raises for a failed response. `incomplete`
+    is what the last event says, and counts if the response itself does not say it."""
     status = text_field(body, "status", "completed")
     if body.get("error") or status in FAILED:
         raise error_in_stream(body.get("error"), fallback=f"the response {FAILED.get(status, 'failed')}")
@@ -128,7 +129,7 @@ def write_reply(reply: Reply, *, model: str, id: str, prompt: Prompt | None, cre
 
 
 def head_of(*, model: str, id: str, prompt: Prompt | None, created_s: int) -> Json:
-    """A response before it has any output, with the settings that the caller asked for."""
+    """Return a response without any output yet, with the settings that the caller asked for."""
     asked = {} if prompt is None else write_settings(prompt)
     head: Json = {"id": id, "object": "response", "created_at": created_s, "status": "in_progress", "model": model}
     head |= {"error": None, "incomplete_details": None, "output": [], "usage": None}
@@ -137,7 +138,7 @@ def head_of(*, model: str, id: str, prompt: Prompt | None, created_s: int) -> Js
 
 
 def finish(head: Json, output: list[Json], parts: Iterable[Part], ending: ReplyFinished) -> Json:
-    """The response with its output and how it ended; the exact old words where they still fit."""
+    """Return the response with its output and its ending, with the exact original words if they still fit."""
     kept, held = own(ending, NAME), list(parts)
     said = kept.get("status", ""), object_field(kept, "incomplete_details").get("reason", "")
     status, reason = said if said[0] and _stop_of(*said, held) == ending.stop else _plain_ending(ending.stop, held)
@@ -181,7 +182,8 @@ def write_output(parts: Iterable[Part], id: str) -> list[Json]:
 
 
 def item_id(part: Part, id: str, number: int) -> str:
-    """An id for an item that came without one: the same for the same response. Servers check how ids begin."""
+    """Return an id for an item that came without one, always the same for the same response. Servers check how ids
+    begin."""
     prefix = "rs" if isinstance(part, Thinking) else "ig" if is_picture(part) else "msg"
     if isinstance(part, ToolCall):
         prefix = "ctc" if own(part, NAME).get("type") == CUSTOM_CALL else "fc"
@@ -201,6 +203,6 @@ def write_usage(usage: Usage, kept: Json) -> Json:
 
 
 def failure(error: EngineError) -> Json:
-    """An error as a response carries it; its codes are a closed list."""
+    """Return an error in the form of a response; its codes are a closed list."""
     code = "invalid_prompt" if isinstance(error, PromptRejected) else "server_error"
     return {"code": "rate_limit_exceeded" if status_of(error) == 429 else code, "message": str(error)}

@@ -1,7 +1,9 @@
-"""Tools as OpenAI's Responses API has them, and ours: functions, custom tools, namespaces, tools of the provider.
+"""Converts between the tools of OpenAI's Responses API and ours: functions, custom tools, namespaces, tools of the
+provider.
 
-Tools also come inside others: a namespace has several, and so has an item of the input that adds tools. In this dialect
-they stay where they came. To others each is a tool by itself, and its calls come back as calls into the namespace.
+Tools also come inside others: a namespace has several, and so does an item of the input that adds tools. In this
+dialect they stay in their places. For other dialects each is a separate tool, and its calls are returned as calls into
+the namespace.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from .parts import CUSTOM_CALL, NAME
 
 ADDED = "additional_tools"  # an item of the input that adds tools
 INSIDE = "inside"
-"""The mark of a tool that stands inside another one or inside an item: its name there, and its namespace."""
+"""Marks a tool inside another one or inside an item, with its name there and its namespace."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_tools(body: Json, messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
-    """The tools of a body and those that its items add, each with a name of its own."""
+    """Return the tools of a body and those that its items add, each with a unique name."""
     found = each(body.get("tools"), "tools", _read_with_inside)
     specs = [tools[0] for tools in found]
     inner = [tool for tools in found for tool in tools[1:]]
@@ -55,7 +57,8 @@ def _read_with_inside(raw: Json) -> list[ToolSpec]:
 
 
 def _with_own_names(inner: list[ToolSpec], taken: set[str]) -> Iterable[ToolSpec]:
-    """Two namespaces may each have a tool of the same name; other dialects have no namespaces."""
+    """Give tools unique names: two namespaces may have a tool of the same name, and other dialects have no
+    namespaces."""
     for spec in inner:
         if spec.name in taken:
             namespace = own(spec, NAME)[INSIDE].get("namespace", ADDED)
@@ -66,7 +69,7 @@ def _with_own_names(inner: list[ToolSpec], taken: set[str]) -> Iterable[ToolSpec
 
 
 def with_names_of(tools: Iterable[ToolSpec], messages: list[Message]) -> list[Message]:
-    """The messages with each call that was made into a namespace named as its tool is, where that is another name."""
+    """Return the messages with each call into a namespace renamed to its tool's unique name."""
     names = {
         (inside.get("namespace"), inside["name"]): spec.name
         for spec in tools
@@ -89,7 +92,7 @@ def _call_named(call: ToolCall, names: Mapping[tuple[str | None, str], str]) -> 
 
 
 def _added(item: Json) -> list[ToolSpec]:
-    """The tools that an item adds, those in its namespaces among them."""
+    """Return the tools that an item adds, including those in its namespaces."""
     specs: list[ToolSpec] = []
     for tool in _tools_of(item) if item.get("type") == ADDED else ():
         specs += _inside(tool) or [_marked(tool)]
@@ -102,7 +105,8 @@ def _inside(tool: ToolSpec) -> list[ToolSpec]:
 
 
 def _tools_of(raw: Json) -> list[ToolSpec]:
-    """What is inside a thing that may be newer than we are: what cannot be read of it is its provider's business."""
+    """Return the tools inside an object that may be newer than this code. What cannot be read is left to its
+    provider."""
     try:
         return each(raw.get("tools"), "tools", _read_tool)
     except WireError:
@@ -138,7 +142,7 @@ def is_inside(spec: ToolSpec) -> bool:
 
 
 def write_tool(spec: ToolSpec) -> Json | None:
-    """Write a tool; None if it cannot be offered here, or is written as part of another one."""
+    """Return a tool in this dialect; None if it cannot be offered here, or is written as part of another one."""
     kept = own(spec, NAME)
     if is_inside(spec):
         return None
@@ -146,7 +150,7 @@ def write_tool(spec: ToolSpec) -> Json | None:
         return kept
     if is_server_tool(spec):
         return None
-    # Left open, strict mode would be on: every optional argument would be required, and many schemas refused.
+    # Without this, strict mode would be on: every optional argument would be required, and many schemas refused.
     strict = spec.strict or False
     name = name_sent(spec.name, TOOL_NAME_MAX)
     tool: Json = {"type": "function", "name": name, "parameters": spec.schema or None, "strict": strict}
@@ -156,7 +160,7 @@ def write_tool(spec: ToolSpec) -> Json | None:
 
 
 def call_name_sent(call: ToolCall) -> str:
-    """The name in a call that was made; in a namespace and of a custom tool it is the one that the caller gave it."""
+    """Return the name in a call: for a tool of a namespace and for a custom tool, the one that the caller gave it."""
     kept = own(call, NAME)
     if "namespace" in kept or kept.get("type") == CUSTOM_CALL:
         return kept.get("name", call.name)
@@ -164,14 +168,14 @@ def call_name_sent(call: ToolCall) -> str:
 
 
 class Called(NamedTuple):
-    """How a caller wants to be called: what a model that only knows functions cannot say."""
+    """The form of calls that a caller expects, which a model that only knows functions cannot write."""
 
     name: str
     fields: Json
 
 
 def calls_wanted(prompt: Prompt | None) -> Mapping[str, Called]:
-    """The tools of a caller whose calls differ from a function's, by the name that a model knows."""
+    """Return the tools of a caller whose calls differ from a function's, by the name that a model knows."""
     wanted: dict[str, Called] = {}
     for spec in () if prompt is None else prompt.tools:
         kept = own(spec, NAME)
@@ -183,7 +187,7 @@ def calls_wanted(prompt: Prompt | None) -> Mapping[str, Called]:
 
 
 def as_wanted(part: Part, wanted: Mapping[str, Called]) -> Part:
-    """A call as its caller wants it, also when it comes from a model that took the tool for a function."""
+    """Return a call in the form that its caller expects, even if the model treated the tool as a function."""
     if not wanted or not isinstance(part, ToolCall) or part.name not in wanted:
         return part
     name, fields = wanted[part.name]

@@ -102,7 +102,7 @@ class OpenAIResponsesWriter(EventWriter):
         return item_id(part, self._id, len(self._output))
 
     def _shape_of(self, kind: str, **at: object) -> bytes:
-        """The bytes of a delta event, with room for its number and its text."""
+        """Return the bytes of a delta event, with placeholders for its number and its text."""
         raw = encode_json({"type": kind, **self._at_item(), **at}).replace(b"%", b"%%")
         return b"event: %b\ndata: %b" % (kind.encode(), raw[:-1]) + b',"sequence_number":%d,"delta":%b}\n\n'
 
@@ -122,7 +122,7 @@ class OpenAIResponsesWriter(EventWriter):
         return b""
 
     def _open_message(self, part: Text | Foreign) -> bytes:
-        """The message item that a content part belongs to: the open one, or a new one."""
+        """Return the message item that a content part belongs to: the open one, or a new one."""
         item: Json = own(part, NAME).get("item") or {}
         if self._message is not None and item and item.get("id") == self._message["id"]:
             return b""

@@ -9,7 +9,7 @@ from .faults import Faults
 EVENT_BYTES_MAX = 32 * 1024 * 1024
 """The bytes that may arrive without completing a delta, and the size of an answer that does not stream."""
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
-"""The bytes of one answer. A reply's own limits are far lower, but do not count comments and what a dialect ignores."""
+"""The bytes of one answer. A reply's own limits are far lower, but do not count comments and ignored fields."""
 ERROR_BYTES_MAX = 64 * 1024
 
 
@@ -28,7 +28,7 @@ class Body:
 
     async def read(self) -> bytes:
         """Return what has arrived, as soon as anything has; b"" at the end."""
-        # As `Answer.read`, without its coroutine: this is called for every token.
+        # Like `Answer.read`, without its coroutine: this is called for every token.
         # Raised after the except clause, so that our error has no context, which could hold a secret.
         answer = self._answer
         try:
@@ -64,7 +64,7 @@ class Body:
         return pending
 
     async def read_some(self) -> bytes:
-        """Return as much of an error's body as comes: the status matters even if the body breaks off."""
+        """Return as much of an error's body as arrives: the status matters even if the body breaks off."""
         self.expect_tokens()
         data = b""
         try:

@@ -1,9 +1,9 @@
 """Encodes prompts as the bytes of a dialect. The bytes of a conversation's history are written once and kept.
 
-This relies on what contracts/dialect.py says about `messages_field`: what is written for a history is what is written
-for its parts, one after the other. Instructions and tools are mostly those of an earlier prompt, and are kept, too. A
-history is not if another program sent it through the gateway (its prompt has a `model`), since its messages are read
-again with each request. Nothing is kept of a single question outside a conversation. Knows no network.
+This relies on a promise of contracts/dialect.py about `messages_field`: the bytes of a history are the bytes of its
+parts, one after the other. Instructions and tools are mostly those of an earlier prompt, and are kept, too. A history
+that another program sent through the gateway (its prompt has a `model`) is not kept, since its messages are read again
+with each request. Nothing is kept of a single question outside a conversation. Knows no network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FRAME_BYTES_MAX = 1024 * 1024
 
 _encode = msgspec.json.Encoder().encode
 _ANCHOR = user("-")
-"""Written before a part of a history and removed again, so that no dialect takes the part for a beginning."""
+"""Written before a part of a history and removed again, so that no dialect treats the part as a beginning."""
 
 
 class PromptEncoder:
@@ -79,8 +79,8 @@ def _is_question(prompt: Prompt) -> bool:
 
 
 def _is_one(before: Message, behind: Message) -> bool:
-    """Whether two messages must be written together: a result follows its call, and media of results may move into the
-    user's next message."""
+    """Return whether two messages must be written together: a result follows its call, and media of results may move
+    into the user's next message."""
     return behind.role == "tool" or (before.role == "tool" and behind.role != "assistant" and _has_media(before))
 
 

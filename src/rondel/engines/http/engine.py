@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class HttpEngine:
-    """Calls one model at one endpoint. The client opens with the first prompt and closes with `aclose` or the loop."""
+    """Calls one model at one endpoint. The client opens with the first prompt, and closes with `aclose` or the loop."""
 
     def __init__(self, endpoint: Endpoint, dialect: Dialect, model: str, facts: ModelFacts | None = None) -> None:
         self._endpoint, self._dialect, self._model = endpoint, dialect, model
@@ -94,7 +94,7 @@ class HttpEngine:
                     pending = body.bounded(pending + len(chunk))
                     continue
                 pending = 0
-                if type(deltas[0]) is ReplyStarted:  # the model's name is stored, so it must show no secret
+                if type(deltas[0]) is ReplyStarted:  # the model's name is stored, so it must contain no secret
                     named = self._faults.redactor.text
                     deltas[0] = ReplyStarted(named(deltas[0].model), named(deltas[0].id), deltas[0].usage)
                 if not body.token_seen and any(isinstance(delta, PartStarted | PartDelta) for delta in deltas):
@@ -224,14 +224,14 @@ class HttpEngine:
             )
 
     def _headers(self) -> dict[str, str]:
-        """The dialect's headers and the endpoint's, which win. A local server may have no key."""
+        """Return the dialect's headers and the endpoint's, which win. A local server may have no key."""
         key = self._endpoint.key
         given = {name: value for name, value in self._dialect.headers.items() if key or "{key}" not in value}
         own = {name.lower(): value for name, value in self._endpoint.headers.items()}
         return {
             "content-type": "application/json",
             "accept": "text/event-stream, application/json",
-            "accept-encoding": "identity",  # a compressor in the way holds events back
+            "accept-encoding": "identity",  # a compressing proxy would hold events back
             "user-agent": f"rondel/{__version__}",
             **{name: value.replace("{key}", key) for name, value in given.items()},
             **own,
@@ -244,7 +244,7 @@ class HttpEngine:
         return headers if self._adds_headers is None else self._adds_headers.headers_for(sent, headers)
 
     def _target_of(self, path: str) -> str:
-        """Return path and query for another path than the dialect's, or for that with a query."""
+        """Return path and query for a path other than the dialect's, or for the dialect's with a query."""
         bare, _, query = path.partition("?")
         parts = urlsplit(self._url)
         if bare.startswith(self._dialect.path):
@@ -262,7 +262,7 @@ class HttpEngine:
     # --- what comes back ----------------------------------------------------------------------------------------------
 
     def _understood(self, read: Callable[[bytes], T], data: bytes) -> T:
-        """Let the dialect read some bytes. Any error in it is caused by the answer, and is raised as such."""
+        """Let the dialect read some bytes. Any error is caused by the answer, and is raised as such."""
         try:
             return read(data)
         except EngineError as error:
@@ -293,7 +293,7 @@ class HttpEngine:
         data = self._faults.redactor.data(await self._json(first, body))
         fields = cast("dict[str, Any]", msgspec.json.decode(data))
         reply = self._understood(lambda _: self._dialect.reply_reader(tools).read_whole(fields), data)
-        if not (reply.message.parts or reply.id or reply.model):  # some other JSON: a status, a greeting
+        if not (reply.message.parts or reply.id or reply.model):  # some other JSON, such as a status or a greeting
             raise self._faults.garbled(f"the answer is JSON, but not {self.dialect}")
         named = self._faults.redactor.text
         return msgspec.structs.replace(reply, model=named(reply.model), id=named(reply.id))

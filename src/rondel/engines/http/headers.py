@@ -1,4 +1,5 @@
-"""Headers: which of a caller's are sent to a model's server, which of an answer's are returned, and how long to wait.
+"""Headers: which of the caller's are sent to a model's server, which of the answer's are returned, and how long to
+wait.
 
 Knows no client and no wire format.
 """
@@ -27,8 +28,8 @@ _LISTS = frozenset({"anthropic-beta", "openai-beta"})
 """Headers that are lists: the values of the endpoint and of the caller are both sent."""
 
 RETRY_AFTER_MAX_S = 30 * 86_400.0
-"""Longer pauses are shortened to this: weekly limits exist, and so do servers that write nonsense."""
-NAME_CHARS_MAX = 100  # longer names are ignored, since decisions are cached by name
+"""Longer pauses are shortened to this: weekly limits exist, and so do servers that send nonsense."""
+NAME_CHARS_MAX = 100  # longer names are ignored, because decisions are cached by name
 _SHOWN = ("anthropic-", "openai-", "x-ratelimit-")
 _SHOWN_ALSO = frozenset({"request-id", "x-request-id"})
 _ACCOUNT = frozenset({"anthropic-organization-id", "openai-organization", "openai-project"})
@@ -49,7 +50,8 @@ def _shown_as(name: str) -> str:
 
 
 def for_servers(caller: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the caller's headers that are for the model's server: none that identify it, and none for one hop only."""
+    """Return the caller's headers that are for the model's server, without those that identify the caller or are for
+    one hop only."""
     sent = {name: value for name, value in caller.items() if len(name) <= NAME_CHARS_MAX and _is_sent(name)}
     if sent and (ends_here := caller.get("connection", "keep-alive")) != "keep-alive":
         for name in _hops(ends_here):
@@ -58,8 +60,8 @@ def for_servers(caller: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def sent_on(own: Mapping[str, str], endpoint: Mapping[str, str], caller: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the headers of a relayed request: the caller's win over our own, the endpoint's over both. `own` already
-    has the endpoint's, and is returned if the caller has none to send."""
+    """Return the headers of a relayed request: the caller's override our own, and the endpoint's override both. `own`
+    already has the endpoint's, and is returned if the caller sends none."""
     callers = for_servers(caller)
     if not callers:
         return own

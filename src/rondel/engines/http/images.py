@@ -1,7 +1,7 @@
 """Pictures over HTTP: `POST /v1/images/generations` and `/v1/images/edits` in OpenAI's form.
 
-What a server sends is not trusted: the type of a picture is told by its bytes, its size is limited, and an address is
-fetched by a function that knows which addresses are public.
+What a server sends is not trusted: a picture's bytes decide its type, its size is limited, and an address is fetched by
+a function that knows which addresses are public.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class _Answer(msgspec.Struct):
 
 
 class HttpImageEngine:
-    """An image model behind a server with OpenAI's API. `fetch` loads a picture that the server only gives the address
-    of; it raises a RondelError if it may not."""
+    """An image model behind a server with OpenAI's API. `fetch` loads a picture if the server only sends its address,
+    or raises a RondelError if it may not."""
 
     def __init__(self, engine: Posts, fetch: Callable[[str], Awaitable[Media]]) -> None:
         self._engine, self._fetch = engine, fetch
@@ -124,7 +124,7 @@ class HttpImageEngine:
     def _garbled(self, message: str) -> EngineGarbled:
         provider, _, model = self.name.partition(":")
         error = EngineGarbled(message, code="garbled", provider=provider, model=model)
-        error.retryable = False  # the pictures were made, and would be made and charged once more
+        error.retryable = False  # the pictures were made, and would be made and charged again
         return error
 
 

@@ -47,8 +47,8 @@ class WholeAnswer:
 
 
 class StreamedAnswer:
-    """An answer while it streams. Call `begin` first: it returns with the first token, and raises what goes wrong
-    before that, while another engine can still answer."""
+    """An answer while it streams. Call `begin` first: it returns with the first token, and raises errors before that,
+    while another engine can still answer."""
 
     def __init__(
         self,

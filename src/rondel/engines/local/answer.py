@@ -1,4 +1,4 @@
-"""What the model writes, as deltas: plain text, a document, or words and calls in one of two forms."""
+"""Reads what the model writes as deltas: plain text, a document, or words and calls in one of two forms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AnswerReader(Protocol):
     def called(self) -> bool: ...
 
     def read(self, delta: Json) -> list[Delta]:
-        """What a chunk of the runtime adds."""
+        """Return the deltas that a chunk of the runtime adds."""
         ...
 
     def finish(self, *, cut: bool) -> list[Delta]: ...
@@ -40,7 +40,7 @@ def finished_call(call: ToolCall, raw: str) -> ToolCall:
 
 
 class TextReader:
-    """Plain text, or a JSON document, up to a stop sequence. What may become one is held back."""
+    """Plain text, or a JSON document, up to a stop sequence. Text that may become one is held back."""
 
     def __init__(self, stop: Sequence[str] = (), *, is_json: bool = False) -> None:
         self.stop_hit = self.called = False
@@ -92,8 +92,8 @@ def _require_json(text: str) -> Any:
 class NativeReader:
     """Words, thoughts and calls as the runtime reads them from the model's own format.
 
-    Some models leave out what their template puts around a call, so a reply that is nothing but the JSON of a call of
-    one of the tools is a call, too. What may become one is held back; it is `garbled` if it names one of the tools, but
+    Some models leave out what their template puts around a call, so a reply that consists of the JSON of a call of one
+    of the tools is a call, too. Text that may become one is held back; it is `garbled` if it names one of the tools but
     cannot be read.
     """
 
@@ -162,7 +162,7 @@ _CALL_STARTS = ('{"name":', '{{"name":', '```json{"name":', '```json{{"name":', 
 
 
 def _moved(delta: Delta, index: int) -> Delta:
-    """The delta as one of the part with this index."""
+    """Return the delta as one of the part with this index."""
     assert isinstance(delta, (PartStarted, PartDelta, PartFinished))
     return msgspec.structs.replace(delta, index=index)
 
@@ -174,7 +174,7 @@ class _BareCall(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _bare_call(text: str) -> _BareCall | None:
-    """The call that the text is, if it is nothing else."""
+    """Return the call that the text consists of, if it does."""
     text = text.strip()
     if text.startswith("```"):
         text = text.removesuffix("```").removeprefix("```").removeprefix("json").strip()
@@ -227,7 +227,7 @@ class UnionReader:
         return [PartStarted(0, self._call), *self._arguments(self._head[match.end() :])]
 
     def _arguments(self, text: str) -> list[Delta]:
-        """The last brace is the union's own, so one is always held back."""
+        """Pass on arguments. The last brace is the union's own, so one is always held back."""
         self._rest += text
         safe = self._rest.rfind("}")
         safe = len(self._rest) if safe < 0 or self._rest[safe + 1 :].strip() else safe
@@ -247,7 +247,7 @@ class UnionReader:
         return [PartFinished(0, finished_call(self._call, raw))]
 
     def _other(self, cut: bool) -> str:
-        """An answer that is a document, or free text where the runtime did not hold to the schema."""
+        """Read an answer that is a document, or free text if the runtime did not enforce the schema."""
         match = _SAY.match(self._head)
         if match is None:
             return "" if cut and self._head.lstrip().startswith("{") else self._head
@@ -257,7 +257,7 @@ class UnionReader:
 
 class _StringDecoder:
     """Decodes the inside of a JSON string that comes in pieces. A bare quote is text, unless only the closing brace and
-    white space follow: then it is held back for good."""
+    white space follow: then it is never passed on."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -274,7 +274,7 @@ class _StringDecoder:
         return "".join(words)
 
     def _next(self) -> tuple[str, int]:
-        """The next decoded piece and how many characters it took; none when more must come first."""
+        """Return the next decoded piece and how many characters it took; None if more must come first."""
         held = self._held
         if held[0] == '"':
             return ("", 0) if _MAY_END.fullmatch(held) else ('"', 1)

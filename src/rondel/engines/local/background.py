@@ -1,4 +1,4 @@
-"""Asks the background process that keeps a model loaded, and starts it when it is not there."""
+"""Asks the background process that keeps a model loaded, and starts it if it is not running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOCKET_PATH_BYTES_MAX = 100
 
 
 class Unavailable(Exception):
-    """There is no background process, and none can be started: the model is loaded in this process instead."""
+    """No background process runs or can be started: the model is loaded in this process instead."""
 
 
 class ProcessEnded(EngineError):
@@ -44,7 +44,7 @@ class BackgroundRequest:
         self._reader, self._writer = reader, writer
 
     def stop(self) -> None:
-        """No more is wanted: the other side sees the end of the connection and stops the model."""
+        """Stop the answer: the other side sees the end of the connection and stops the model."""
         self._writer.close()
 
     async def chunks(self) -> AsyncIterator[Json]:
@@ -83,7 +83,7 @@ class Background:
             raise Unavailable(str(error)) from error
 
     async def _keep(self) -> None:
-        """Open a connection that keeps the process from ending, and start it if need be."""
+        """Open a connection that keeps the process from ending, and start it if necessary."""
         hello, started = Hello(version(), "keep", self._keep_s), False
         try:
             async with asyncio.timeout(START_S):
@@ -94,7 +94,7 @@ class Background:
                         if kind is FrameKind.END:
                             self._kept = writer
                             return
-                        writer.close()  # of another version: it ends when its requests have
+                        writer.close()  # of another version: it ends when its requests have ended
                         started = False
                     if not started:
                         await in_thread(_start)
@@ -140,7 +140,8 @@ def folder() -> Path:
 
 
 def is_supported() -> bool:
-    """Whether this system can keep a model in the background: it needs sockets with a path, and one that fits."""
+    """Return whether this system can keep a model in the background: it needs sockets with a path, and a path that
+    fits."""
     return sys.platform != "win32" and len(os.fsencode(folder() / "model.sock")) <= SOCKET_PATH_BYTES_MAX
 
 

@@ -40,7 +40,7 @@ log = logging.getLogger("rondel.engines.local.engine")
 class LocalEngine:
     """A model's file as an engine. Engines of the same file and settings share one loaded model.
 
-    With `keep_s`, a background process of this user loads it and keeps it for so many seconds after its last use.
+    With `keep_s`, a background process of this user loads it and keeps it for this many seconds after its last use.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LocalEngine:
         await model.run(model.server)
 
     async def aclose(self) -> None:
-        """Let go of the model; the last engine that does frees its memory, after the requests under way."""
+        """Release the model. The last engine that does frees its memory, after the requests in progress."""
         if self._background is not None:
             self._background.close()
         if self._model is not None:
@@ -101,16 +101,16 @@ class LocalEngine:
         async for delta in self._ask(model_input(prompt, card), reply):
             yield delta
         if reply.repeated or reply.unusable:
-            held = msgspec.structs.replace(card, tool_format="examples")  # to this form the decoder is held
+            held = msgspec.structs.replace(card, tool_format="examples")  # the decoder enforces this form
             async for delta in self._ask(model_input(prompt, held, answer_now=reply.repeated), reply):
                 yield delta
         yield ReplyFinished(reply.stop, reply.usage)
 
     async def _checked_card(self, with_tools: bool) -> Card:
-        """Return the card with the format for tools, once that is needed.
+        """Return the card with the format for tools, when it is first needed.
 
         Only the first request of each kind waits for a thread that reads the file: two threads may end in either order,
-        and requests are answered in the order in which they come.
+        and requests must be answered in the order in which they come.
         """
         if not self._checked:
             await in_thread(check_unchanged, self._path)
@@ -121,8 +121,8 @@ class LocalEngine:
         return self._card
 
     async def _ask(self, given: ModelInput, reply: _Answered) -> AsyncIterator[Delta]:
-        """Yield the answer, but not a call that repeats an earlier one of the turn: that is noted in `reply`, and so is
-        that there is nothing in the model's own format, or a call that cannot be read."""
+        """Yield the answer, but not a call that repeats an earlier one of the turn. `reply` notes this, an answer that
+        has nothing in the model's own format, and a call that cannot be read."""
         reader, earlier, usage, finish_reason = given.reader, reply.usage, Usage(), ""
         held, shown = list[Delta](), False
         async with aclosing(self._chunks(given, reply)) as chunks:
@@ -140,7 +140,7 @@ class LocalEngine:
                     finish_reason = choice.get("finish_reason") or finish_reason
                     for delta in reader.read(choice["delta"]):
                         if reader.called and given.steps.calls:
-                            held.append(delta)  # shown when it is known not to be a repetition
+                            held.append(delta)  # shown once it is known not to be a repetition
                         else:
                             shown = True
                             yield delta
@@ -158,7 +158,8 @@ class LocalEngine:
                 yield delta
 
     async def _chunks(self, given: ModelInput, reply: _Answered) -> AsyncGenerator[Json]:
-        """Yield what the runtime sends. A background process that ends before it said anything is asked again."""
+        """Yield what the runtime sends. If the background process ends before it has sent anything, it is asked
+        again."""
         for attempt in (1, 2):
             request = await self._request(given)
             try:
@@ -196,7 +197,7 @@ class LocalEngine:
 
 
 class _Answered:
-    """How far an answer is, over the requests that it takes."""
+    """The progress of an answer, over all requests that it takes."""
 
     def __init__(self) -> None:
         self.started, self.usage = False, Usage()
@@ -213,7 +214,7 @@ def _stop_reason(reader: AnswerReader, finish_reason: str) -> StopReason:
 
 
 def _usage(chunk: Json, known: Usage) -> Usage:
-    """The runtime's own counts: the last chunk has the sums, each one before it has them so far."""
+    """Return the runtime's own counts: the last chunk has the totals, each earlier one the counts so far."""
     if sums := chunk.get("usage"):
         details: Json = sums.get("prompt_tokens_details") or {}
         return Usage(sums["prompt_tokens"], sums["completion_tokens"], details.get("cached_tokens", 0))

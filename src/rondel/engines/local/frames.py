@@ -52,7 +52,7 @@ class Status(Value, frozen=True):
 
 @cache
 def version() -> str:
-    """The versions that must be the same on both sides."""
+    """Return the versions that must be the same on both sides."""
     from importlib.metadata import PackageNotFoundError, version
 
     def of(package: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...errors import EngineError
 
 PROMPT_CACHE_MIB = 128
-"""What the runtime may keep of other conversations' prefixes while one is asked; its own default is 8 GB."""
+"""How much the runtime may keep of other conversations' prefixes while it answers one; its own default is 8 GB."""
 ROOM = 3  # weights are repacked if this many times the model's file fits into the memory that is available
 BATCH_TOKENS = 256  # a prompt is read in batches of this size; between two of them a request can be stopped
 
@@ -32,7 +32,7 @@ def usable_threads() -> int:
 
 
 def import_runtime() -> Any:
-    """The llama.cpp module. Its threads would spin between requests if this were not set before its import."""
+    """Import the llama.cpp module. Its threads would spin between requests if this were not set before its import."""
     from importlib import import_module
 
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -46,8 +46,8 @@ def import_runtime() -> Any:
 def load(
     settings: ModelSettings, states: str = "", prepare: Callable[[Any, Callable[[str, str], bool]], None] | None = None
 ) -> Any:
-    """The runtime's server with the model's file in it. It blocks, up to some seconds. `prepare` gets the server, and a
-    function that saves its state to a file in the folder `states`, or restores it."""
+    """Return the runtime's server with the model's file in it. Blocks, up to some seconds. `prepare` gets the server,
+    and a function that saves its state to a file in the folder `states`, or restores it."""
     import shutil
     from tempfile import mkdtemp
 
@@ -81,8 +81,8 @@ def _params(runtime: Any, settings: ModelSettings, folder: str) -> Any:
     params.warmup = params.fit_params = False  # the latter reads the file twice, to leave room on a GPU
     params.prefill_assistant = False
     params.verbosity = -1
-    # The runtime always listens. Nothing can connect to a socket in a private folder that is removed at once; where
-    # there are no such sockets, callers would need the random key.
+    # The runtime always listens. Nothing can connect to a socket in a private folder that is removed at once; on
+    # systems without these sockets, callers would need the random key.
     if sys.platform != "win32":
         params.hostnames = [f"{folder}/s.sock"]
     params.api_keys = [secrets.token_hex(16)]
@@ -92,8 +92,8 @@ def _params(runtime: Any, settings: ModelSettings, folder: str) -> Any:
 
 
 def _has_room(model_bytes: int) -> bool:
-    """Whether the runtime may repack weights for this processor: it writes faster then, but repacked weights are a
-    second copy in memory. Where the free memory is unknown, it may."""
+    """Return whether the runtime may repack weights for this processor: it then writes faster, but repacked weights are
+    a second copy in memory. If the free memory is unknown, it may."""
     try:
         found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
     except OSError:
@@ -133,7 +133,8 @@ def _require_model_file(path: Path) -> None:
 
 
 def _why(settings: ModelSettings) -> str:
-    """Why the runtime does not load a file: it says so only on stderr, so another process is asked to try aloud."""
+    """Return why the runtime does not load a file: it says so only on stderr, so another process tries it and captures
+    that."""
     import subprocess
 
     code = f"import sys; from {__name__} import load_aloud; load_aloud(sys.argv[1], int(sys.argv[2]))"
@@ -147,7 +148,7 @@ def _why(settings: ModelSettings) -> str:
 
 
 def load_aloud(path: str, context_tokens: int) -> None:
-    """Try to load a model's file with the runtime's own words on stderr."""
+    """Try to load a model's file, with the runtime's messages on stderr."""
     from tempfile import TemporaryDirectory
 
     runtime = import_runtime()

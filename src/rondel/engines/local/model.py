@@ -18,8 +18,8 @@ from .llama import ModelSettings, load
 
 
 class SharedModel:
-    """One loaded model and the thread that asks it, first come first served. The thread lives while there is work, so
-    nothing keeps the interpreter from ending."""
+    """One loaded model and the thread that runs it, first come, first served. The thread lives only while there is
+    work, so that the interpreter can exit."""
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings, self.engines = settings, 0
@@ -66,8 +66,8 @@ class SharedModel:
         await asyncio.wrap_future(future)
 
     def server(self, body: Json | None = None, take: Callable[[bytes], bool] = lambda _: False) -> Any:
-        """The runtime with the model in it, loaded if need be, and prepared for a request with this body. Only for the
-        model's thread, as `free` is."""
+        """Return the runtime with the model in it, loaded if necessary, and prepared for a request with this body. Only
+        for the model's thread, like `free`."""
         if self._server is None:
             self._server = load(
                 self.settings,
@@ -81,7 +81,7 @@ class SharedModel:
 
 
 _models: dict[ModelSettings, SharedModel] = {}
-"""What is loaded, for the whole process: a second copy of the same file would cost its memory again."""
+"""The loaded models of the whole process: a second copy of the same file would need its memory again."""
 _models_lock = threading.Lock()
 
 

@@ -1,10 +1,10 @@
-"""From a prompt to the request that the runtime takes: the words, the form of the answer, and how it is sampled.
+"""Turns a prompt into a request to the runtime: the words, the form of the answer, and the sampling.
 
 With tools there are two forms, and the model's card says which. `native` is that of the model's chat template: the
-runtime writes tools, calls and results as the template does, and holds the model to it once it begins a call. With
-`examples`, tools are offered in the system message, example turns show their use to a small model, and the decoder is
-held to one JSON object: `{"say": …}` or `{"tool": …, "arguments": …}`. A call or a document that must be written is
-always held to, so then it is this form. Without tools the answer is text.
+runtime writes tools, calls and results as the template does, and enforces its form once the model begins a call. With
+`examples`, tools are offered in the system message, example turns show their use to a small model, and the decoder
+enforces one JSON object: `{"say": …}` or `{"tool": …, "arguments": …}`. A required call or document is always enforced,
+so it has this form. Without tools the answer is text.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ NO_LOOPS: Json = {
     "dry_penalty_last_n": 64,
     "dry_sequence_breakers": [":", '"', "*"],  # the runtime's own without the newline: verses are repeated line by line
 }
-"""What would repeat more than 20 of the last 64 tokens gets ever less likely; a name or an address that is copied from
-the prompt is shorter than that."""
+"""A sequence that would repeat more than 20 of the last 64 tokens becomes less and less likely; a name or an address
+that is copied from the prompt is shorter than that."""
 
 
 class ModelInput(NamedTuple):
-    """The body of a request, what the answer is held to, what reads it, and the steps of the turn so far."""
+    """The body of a request, the form that the answer must have, its reader, and the steps of the turn so far."""
 
     body: Json
     schema: Json | None
@@ -45,7 +45,7 @@ class ModelInput(NamedTuple):
 
 
 def model_input(prompt: Prompt, card: Card, *, answer_now: bool = False) -> ModelInput:
-    """Return the request for a prompt. With `answer_now` no tool can be called, unless one must be."""
+    """Return the request for a prompt. With `answer_now`, no tool can be called unless a call is required."""
     options, messages, tools = prompt.options, prompt.messages, _offered(prompt)
     body: Json = {
         "max_tokens": options.tokens_max or TOKENS_MAX,
@@ -55,7 +55,7 @@ def model_input(prompt: Prompt, card: Card, *, answer_now: bool = False) -> Mode
         "return_progress": True,
         "timings_per_token": True,
         "cache_prompt": True,
-        # Templates of models that can think know this; a small model thinks for minutes about a greeting.
+        # Templates of thinking models know this option; a small model would think for minutes about a greeting.
         "chat_template_kwargs": {"enable_thinking": options.thinking not in (None, "off")},
         **_sampling(options, card, choosing=bool(tools)),
     }
@@ -82,9 +82,9 @@ def model_input(prompt: Prompt, card: Card, *, answer_now: bool = False) -> Mode
 
 
 def _sampling(options: Options, card: Card, *, choosing: bool) -> Json:
-    """What people asked for, else what the model's card says. Chance and penalties help words and harm choices (with
-    them the 1.5B model chose 9 of 12 tools right, without them 12 of 12), so where there is a choice only loops are
-    kept off."""
+    """Return what people asked for, else the settings of the model's card. Randomness and penalties help words and harm
+    choices (with them the 1.5B model chose 9 of 12 tools right, without them 12 of 12), so where the model chooses,
+    only loops are prevented."""
     settings: Json = {}
     if choosing:
         settings |= {"temperature": 0.0, **NO_LOOPS}

@@ -19,10 +19,10 @@ from .frames import version
 from .llama import ModelSettings
 from .weights import cache_folder
 
-FILES_MAX = 4  # some 30 MB each; the one that was used longest ago goes first
+FILES_MAX = 4  # some 30 MB each; the least recently used one is removed first
 
 SlotAction = Callable[[str, str], bool]
-"""Let the runtime `save` its state to a file of the folder, or `restore` it. False if it did not."""
+"""Makes the runtime `save` its state to a file of the folder, or `restore` it. False if it failed."""
 
 
 def folder() -> Path:
@@ -30,8 +30,8 @@ def folder() -> Path:
 
 
 def prepare(server: Any, act: SlotAction, settings: ModelSettings, body: Json, take: Callable[[bytes], bool]) -> None:
-    """Bring a model that was just loaded to the state after the constant messages of a request. `take` gets what the
-    runtime says meanwhile; true stops it."""
+    """Bring a newly loaded model to the state after the constant messages of a request. `take` gets the runtime's
+    output meanwhile; true stops it."""
     if not (number := body.get("constant_messages", 0)):
         return
     messages = body["messages"][:number]
@@ -58,7 +58,7 @@ def prepare(server: Any, act: SlotAction, settings: ModelSettings, body: Json, t
 
 
 def _name(settings: ModelSettings, asked: Json) -> str:
-    """A state fits only the same file, context, runtime and messages."""
+    """Return the name of a state, which fits only the same file, context, runtime and messages."""
     stat = Path(settings.path).stat()
     known = [settings.path, stat.st_size, stat.st_mtime_ns, settings.context_tokens, version(), asked]
     return f"{Path(settings.path).stem}-{hashlib.sha256(msgspec.json.encode(known)).hexdigest()[:32]}.state"

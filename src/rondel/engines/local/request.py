@@ -25,7 +25,7 @@ class ModelRequest:
         self._error: BaseException | None = None
 
     def stop(self) -> None:
-        """No more is wanted: the model stops at its next token, or batch of the prompt."""
+        """Stop the answer: the model stops at its next token, or after the current batch of the prompt."""
         self._stopped = True
 
     async def chunks(self) -> AsyncIterator[Json]:
@@ -47,7 +47,7 @@ class ModelRequest:
                 return
 
     def answer(self, model: SharedModel) -> None:
-        """On the model's thread: ask, and hand over what comes."""
+        """Ask the model, and pass its chunks on. Called on the model's thread."""
         error: BaseException | None = None
         try:
             if not self._unwanted():
@@ -72,7 +72,7 @@ class ModelRequest:
         self._wake()
 
     def _take(self, chunk: bytes) -> bool:
-        """The runtime's callback: true stops it."""
+        """Pass a chunk on. The runtime calls this; true stops it."""
         if self._unwanted():
             return True
         with self._lock:

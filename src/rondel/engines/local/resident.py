@@ -1,8 +1,7 @@
 """The background process that keeps a model loaded between commands: `python -m rondel.engines.local.resident`.
 
 One for each user and cache folder: the lock is the system's, so a process that was killed blocks nothing. It listens on
-a socket that only this user can open, holds one model, and ends when it was not used for a while. `background` is its
-client.
+a socket that only this user can open, holds one model, and ends after a while without use. `background` is its client.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Resident:
         self._socket = folder / "model.sock"
         self._model: SharedModel | None = None
         self._users = 0  # requests on the model
-        self._clients = 0  # connections, also those that only keep it
+        self._clients = 0  # connections, including those that only keep it alive
         self._changed = asyncio.Condition()
         self._keep_s, self._used_at, self._started = 60.0, time.monotonic(), time.time()
         self._stopping = False
@@ -52,7 +51,7 @@ class Resident:
                         with contextlib.suppress(TimeoutError):
                             await asyncio.wait_for(self._changed.wait(), left_s)
         finally:
-            self._socket.unlink(missing_ok=True)  # before the lock is free: another process may bind it then
+            self._socket.unlink(missing_ok=True)  # before the lock is released: another process may then bind it
             for request in self._requests:
                 request.stop()
 
@@ -68,7 +67,7 @@ class Resident:
         return listening
 
     def _left_s(self) -> float:
-        """Return how long this process still waits for a request."""
+        """Return how long this process will still wait for a request."""
         return self._keep_s - (time.monotonic() - self._used_at)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -135,12 +134,12 @@ class Resident:
 
     async def _stop_with_client(self, request: ModelRequest, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
-            await reader.read(1)  # it sends nothing more, so this is its end
+            await reader.read(1)  # it sends nothing more, so this returns at its end
         request.stop()
 
     @contextlib.asynccontextmanager
     async def _using(self, settings: ModelSettings) -> AsyncGenerator[SharedModel]:
-        """Give the model of these settings. Another one is freed first, when the requests on it have ended."""
+        """Provide the model with these settings. Another one is freed first, when its requests have ended."""
         async with self._changed:
             while self._model is not None and self._model.settings != settings and self._users:
                 await self._changed.wait()
@@ -193,14 +192,14 @@ def main() -> None:
         if _locked(lock):
             asyncio.run(Resident(folder).run())
             sys.stdout.flush()
-            os._exit(0)  # not waiting for a model that is still in the middle of a batch
+            os._exit(0)  # without waiting for a model that is in the middle of a batch
 
 
 def _locked(lock: IO[str]) -> bool:
     until = time.monotonic() + LOCK_S
     while not try_lock(lock.fileno()):
         if time.monotonic() > until:
-            return False  # another one serves
+            return False  # another process serves
         time.sleep(0.05)
     return True
 

@@ -1,4 +1,4 @@
-"""What the model may write: JSON schemas with an end to every string and list, and the grammar of one. Pure."""
+"""What the model may write: JSON schemas with a limit on every string and list, and the grammar of one. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "
 
 
 def must_call(options: Options) -> bool:
-    """Whether the model must call a tool."""
+    """Return whether the model must call a tool."""
     return (options.tool_choice or "auto") not in ("auto", "none")
 
 
@@ -37,7 +37,7 @@ def document_schema(schema: Json) -> Json:
 
 
 def union_schema(tools: Sequence[ToolSpec], options: Options) -> Json:
-    """One JSON object: say something, or call one of the tools. Without tools, only the former."""
+    """Return the schema of one JSON object: say something, or call one of the tools. Without tools, only the former."""
     defs, cases = dict[str, Json](), list[Json]()
     if not must_call(options):
         say = _STRING
@@ -55,12 +55,12 @@ def grammar_of(schema: Json) -> str:
     """Return a schema of this module as the grammar that the decoder follows.
 
     The words of a `say` may have bare quotes, newlines and tabs in them, which JSON does not allow: a small model
-    forgets to escape those of code and poems, and its answer would end there. They have no limit but that on tokens:
+    forgets to escape those of code and poems, and its answer would end there. Only the limit on tokens applies to them:
     an answer that the grammar cuts off would look whole.
     """
     if "anyOf" not in schema:
         return f"%llguidance {{}}\nstart: %json {json.dumps(schema)}"
-    # Every case begins after the same `{"`: the lexer takes the longest literal, and would lose the cases with JSON.
+    # Every case begins after the same `{"`: the lexer matches the longest literal, and would lose the cases with JSON.
     rules = [f"start: {_literal(_OPEN)} ({' | '.join(f'case{n}' for n in range(len(schema['anyOf'])))})"]
     for number, case in enumerate(schema["anyOf"]):
         head, value = "", case["properties"].get("say")
@@ -95,8 +95,8 @@ def _object(properties: Json) -> Json:
 
 
 def _bounded(schema: Any, base: str) -> Json:
-    """Return the schema with a maximum for every string and list, and only with what the decoder knows: it silently
-    drops a grammar with anything else in it. `base` is the path of the schema in the whole document."""
+    """Return the schema with a maximum for every string and list, and only with keywords that the decoder knows: it
+    silently drops a grammar with any other. `base` is the path of the schema in the whole document."""
     if not isinstance(schema, dict):
         return _ANY
     known: Json = schema  # pyright: ignore[reportUnknownVariableType]

@@ -1,7 +1,7 @@
 """What a small model may do next in a turn: answer, or call a tool. Pure.
 
-A small model does not know when to stop: it repeats calls, and calls another tool when it has the result. So what it
-must not do is taken out of the grammar.
+A small model does not know when to stop: it repeats calls, and calls another tool when it has the result. So the
+grammar leaves out what it must not do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REMINDER_CHARS_MAX = 400
 
 
 class Steps(NamedTuple):
-    """What was asked last, and the calls since then with whether each failed."""
+    """The last request, the calls since then, and which of them failed."""
 
     asked: str
     calls: tuple[tuple[str, bool], ...]
@@ -62,9 +62,9 @@ def _is_several(asked: str) -> bool:
 
 
 def with_reminders(messages: Iterable[Message]) -> list[Message]:
-    """Repeat a request of several steps after each result: by then, a small model has forgotten the other half.
+    """Repeat a request of several steps after each result, when a small model has forgotten the other half.
 
-    It depends only on what was said before, so that the prefix stays the same and stays cached."""
+    This depends only on earlier messages, so that the prefix stays the same and stays cached."""
     made, asked = list[Message](), ""
     for message in messages:
         if message.role == "user":

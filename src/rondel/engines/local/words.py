@@ -14,7 +14,8 @@ from .schema import must_call
 
 
 def note_on_tools(tools: Iterable[ToolSpec], options: Options) -> str:
-    """How a model is told of its tools: "only for" chooses better than "whenever it fits"."""
+    """Return the note that tells a model about its tools: it chooses better with "only for" than with "whenever it
+    fits"."""
     lines = ["You have these tools, each only for what it says:", *map(_described, tools), ""]
     lines.append("Reply with one JSON object:")
     if not must_call(options):
@@ -47,7 +48,8 @@ def _type(schema: Any) -> str:
 
 
 def chat_messages(messages: Iterable[Message], note: str, examples: Iterable[Message] = ()) -> list[Json]:
-    """What every chat template knows: one system message first, then user and assistant in turns."""
+    """Return the messages in the form that every chat template knows: one system message first, then user and assistant
+    in turns."""
     instructions, rest, names = list[str](), list[tuple[str, str]](), dict[str, str]()
     leading, conversation = split(with_remarks(messages))
     for message in (*leading, *examples, *conversation):
@@ -68,7 +70,7 @@ def chat_messages(messages: Iterable[Message], note: str, examples: Iterable[Mes
 
 
 def native_messages(messages: Iterable[Message]) -> list[Json]:
-    """The conversation with its calls and results, which the runtime writes as the model's own template does."""
+    """Return the conversation with its calls and results, which the runtime writes as the model's own template does."""
     leading, conversation = split(with_remarks(messages))
     system = "\n\n".join(message.text for message in leading)
     made: list[Json] = [{"role": "system", "content": system}] if system else []
@@ -103,10 +105,10 @@ def native_tools(tools: Iterable[ToolSpec]) -> list[Json]:
 
 
 def with_remarks(messages: Iterable[Message]) -> list[Message]:
-    """Put instructions that come after the conversation, such as the time, before what the person said last.
+    """Put instructions that come after the conversation, such as the time, before the person's last message.
 
-    At the end, a small model would answer them instead of the person; at the beginning, they would move the prefix that
-    is cached.
+    At the end, a small model would answer them instead of the person; at the beginning, they would change the cached
+    prefix.
     """
     every = list(messages)
     last = next((at for at in range(len(every) - 1, -1, -1) if every[at].role != "system"), -1)
@@ -124,13 +126,13 @@ def remark(text: str) -> str:
 
 
 def split(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-    """The instructions at the beginning, and the conversation after them."""
+    """Return the instructions at the beginning, and the conversation after them."""
     at = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
     return messages[:at], messages[at:]
 
 
 def _written(message: Message, names: dict[str, str], *, as_json: bool) -> str:
-    """A message as the text that this model reads, and would have written: the same bytes keep its prefix cache."""
+    """Return a message as text that this model reads and would have written: the same bytes keep its prefix cache."""
     lines = list[str]()
     if message.text:
         said = as_json and message.role == "assistant"

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 HIDDEN = Limits().reply_bound
-"""How much of a reply transforms may remove or hold back. What they pass on is bounded by the charged engine."""
+"""How much of a reply transforms may remove or hold back. The charged engine bounds what they pass on."""
 
 Find: TypeAlias = Callable[[str, Where], Any]  # looks up `module:attribute`
 TransformEntry: TypeAlias = str | list[Any] | dict[str, Any]
@@ -53,7 +53,7 @@ TRANSFORMS: dict[str, type[Transform]] = {
 
 
 class Transformed(Wrapper):
-    """An engine whose prompts and replies pass some transforms. `dialect` is the name of the engine's dialect."""
+    """An engine whose prompts and replies pass through transforms. `dialect` is the name of the engine's dialect."""
 
     def __init__(self, engine: Engine, transforms: Iterable[Transform], dialect: str = "") -> None:
         super().__init__(engine)
@@ -80,7 +80,7 @@ class Transformed(Wrapper):
                 shown = _through(editors, delta) if editors else (delta,)
                 # The charged engine cannot bound what an editor removes, because it never sees it.
                 if not shown and hidden.past(delta):
-                    text = f"{self.name} went on without an end in what its transforms leave out"
+                    text = f"{self.name} did not stop writing text that its transforms remove"
                     raise ReplyTooLong(HIDDEN.name, text)
                 for edited in shown:
                     yield edited
@@ -117,8 +117,8 @@ def _through(editors: Sequence[Editor], delta: Delta) -> Sequence[Delta]:
 def make_transform(
     entry: TransformEntry, document: Document | None = None, path: KeyPath = (), *, find: Find | None = None
 ) -> Transform:
-    """Make the transform that an entry names: one of ours, or `module:Class`, which `find` looks up. Raises ConfigError
-    with the line."""
+    """Create the transform that an entry names: one of ours, or `module:Class`, which `find` looks up. Raises
+    ConfigError with the line."""
     checker = Checker(document or Document("", {}))
     name, options, at = _read_entry(checker, entry, path)
     kind = TRANSFORMS.get(name) or _found(name, checker.document, path, find)
@@ -127,7 +127,7 @@ def make_transform(
             return kind(**{kind.__struct_fields__[0]: checker.table(options, at)})
         return checker.struct(kind, options, at)
     except ValueError as error:
-        raise checker.document.error(at, f"the transform {name!r} cannot be made: {error}") from None
+        raise checker.document.error(at, f"the transform {name!r} cannot be created: {error}") from None
 
 
 def _read_entry(checker: Checker, entry: TransformEntry, path: KeyPath) -> tuple[str, dict[str, Any], KeyPath]:

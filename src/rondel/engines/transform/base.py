@@ -1,4 +1,4 @@
-"""The contract of a transform, whose fields are its options, as they are written in a file."""
+"""The contract of a transform, whose fields are its options in a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Transform(Value, frozen=True):
     name: ClassVar[str] = ""
     edits_fields: ClassVar[bool] = False
     """Whether it can work on the top level of a body alone, so that requests are relayed."""
-    takes_any: ClassVar[bool] = False  # whether its only field is a table of any options, which is not checked
+    takes_any: ClassVar[bool] = False  # whether its only field is a table of arbitrary options, which is not checked
 
     def on_prompt(self, prompt: Prompt, dialect: str) -> Prompt:
         return prompt
@@ -37,7 +37,7 @@ class Transform(Value, frozen=True):
         """Make the same edit in place, on a body of this dialect that is relayed."""
 
     def editor(self, prompt: Prompt) -> Editor | None:
-        """Return what edits the reply to this prompt, which is the prompt before `on_prompt`."""
+        """Return an editor for the reply to this prompt, which is the prompt before `on_prompt`."""
         return None
 
 

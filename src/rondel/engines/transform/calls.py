@@ -36,7 +36,7 @@ class ToolUse(Transform, frozen=True):
         if not _is_free(prompt):
             return prompt
         options = msgspec.structs.replace(prompt.options, tool_choice="required")
-        if dialect == ANTHROPIC:  # which refuses a request that both thinks and must call a tool
+        if dialect == ANTHROPIC:  # it refuses a request that both thinks and must call a tool
             options = msgspec.structs.replace(options, thinking=None, thinking_tokens_max=None)
         return prompt.replace(tools=(*prompt.tools, EXIT), options=options).instruct(INSTRUCTION, id="tooluse")
 
@@ -80,8 +80,8 @@ def _said(delta: PartFinished) -> Iterable[Delta]:
 
 
 class EnhanceTool(Transform, frozen=True):
-    """Repairs arguments that are not JSON; if that fails, the call has none. A call is then not streamed in pieces. One
-    that was cut off for its length is not repaired: it might write half a file."""
+    """Repairs arguments that are not JSON; if that fails, the call has none. Calls are then not streamed in pieces. A
+    call that was cut off for its length is not repaired: it might write half a file."""
 
     name = "enhancetool"
 

@@ -95,7 +95,7 @@ class StreamOptions(Transform, frozen=True):
 
 
 class CustomParams(Transform, frozen=True):
-    """Adds fields to each body, also inside its tables. The caller's own values win."""
+    """Adds fields to each body, including nested ones. The caller's own values win."""
 
     name = "customparams"
     edits_fields = True
@@ -117,7 +117,7 @@ class CustomParams(Transform, frozen=True):
 
 def _check_tokens(max_tokens: int) -> None:
     if max_tokens < 1:
-        raise ValueError(f"'max_tokens' is {max_tokens!r}; it must be 1 or more")
+        raise ValueError(f"'max_tokens' is {max_tokens!r}; it must be at least 1")
 
 
 def _capped(options: Options, cap: int) -> Options:

@@ -1,4 +1,4 @@
-"""Transforms of thinking: whether a model thinks, and thinking for models that have none of their own."""
+"""Transforms of thinking: whether a model thinks, and thinking for models without any of their own."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ INSTRUCTION = (
 
 
 class Reasoning(Transform, frozen=True):
-    """Turns thinking on or off: `enable = false` also removes what the model thinks anyway; `effort` is used if the
-    caller sets none. Chat servers get the switches that they know: `enable_thinking` and `thinking`."""
+    """Turns thinking on or off: `enable = false` also removes thoughts that the model writes anyway; `effort` is used
+    if the caller sets none. Chat servers get the switches that they know: `enable_thinking` and `thinking`."""
 
     name = "reasoning"
     enable: bool = True
@@ -177,7 +177,7 @@ class _TaggedText:
         return deltas
 
     def finish(self, part: Text | None) -> list[Delta]:
-        """End the text. The part is the whole text; None if the reply was cut off before."""
+        """End the text. The part is the whole text; None if the reply was cut off earlier."""
         deltas: list[Delta] = []
         if self._stage == "start" and self._pending:
             self._stage = "text"

@@ -72,13 +72,13 @@ def key_of(conversation: str) -> str:
 
 
 def job_id(turn: Turn, call_id: str) -> str:
-    """Return an id that is the same for every attempt at a call and different for other calls, even if a model repeats
-    the ids of its calls."""
+    """Return an id that is the same for every attempt at a call, and different for other calls, even if a model reuses
+    call ids."""
     return _id(f"{turn.conversation}:{turn.id}:{turn.transcript.rounds}:{call_id}")
 
 
 def again(id: str, entries: Sequence[Entry], info: JobInfo, at: float) -> BackgroundJob:
-    """Return a job that does once more what a job did, as its own transcript tells. Its id is always the same."""
+    """Return a job that repeats the work of this transcript's job. Its id is always the same."""
     events = [entry.event for entry in entries]
     started = next((event for event in events if isinstance(event, TurnStarted)), None)
     rounds = (event.message.calls for event in events if isinstance(event, RoundFinished))

@@ -12,14 +12,14 @@ from ...contracts.runtime import JobInfo, Signal
 from ...contracts.store import Store
 from .job import ended, key_of
 
-ALIVE_S = 10.0  # A running job without a heartbeat for this long has lost its process
+ALIVE_S = 10.0  # a running job without a heartbeat for this long has lost its process
 KEEP_S = 30 * 86_400.0  # how long a finished job is listed
 NAMESPACE = "jobs"
 ALIVE = "jobs-alive"
 
 
 async def publish(store: Store, info: JobInfo) -> None:
-    """Let other processes see a job's status. A finished job expires after some weeks."""
+    """Let other processes see a job's status. A finished job expires after 30 days."""
     if not info.is_over:
         await store.put(NAMESPACE, info.id, msgspec.json.encode(info))
         return
@@ -37,7 +37,7 @@ async def read_job(store: Store, id: str) -> JobInfo | None:
 
 
 async def read_jobs(store: Store) -> list[JobInfo]:
-    """Return the jobs of all conversations, newest first; finished ones for some weeks."""
+    """Return the jobs of all conversations, newest first; finished ones for 30 days."""
     infos: list[JobInfo] = []
     after = ""
     while keys := await store.keys(NAMESPACE, after=after):
@@ -56,7 +56,7 @@ async def cancel_without_app(store: Store, clock: Clock, info: JobInfo) -> bool:
     learns of it at its next turn. Otherwise ask the process that holds it and return False."""
     key = key_of(info.conversation)
     if any(job.id == info.id for job in await store.orphaned_jobs(key)):
-        await publish(store, info.after(ended(info, "cancelled", "it was cancelled before it was done", clock.now())))
+        await publish(store, info.after(ended(info, "cancelled", "it was cancelled before it finished", clock.now())))
         store.finish_job(info.id)
         return True
     await store.signal_job(Signal("cancel", key=key, job=info.id))

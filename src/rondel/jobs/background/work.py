@@ -1,4 +1,4 @@
-"""The jobs of an app's conversations: starts them, runs them and reports their end."""
+"""Starts and runs the jobs of an app's conversations, and reports their end."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Background:
         self._running: dict[str, Turn] = {}
         self._infos: dict[str, JobInfo] = {}
         self._held: set[str] = set()  # the jobs that run or wait in this process
-        self._cancelled: set[str] = set()  # those that another process wants to cancel
+        self._cancelled: set[str] = set()  # jobs that another process wants to cancel
 
     # --- from an agent's tools to jobs --------------------------------------------------------------------------------
 
     def prepare(self, agent: Agent, tools: dict[str, Tool], find: Callable[[str], Tool]) -> dict[str, Tool]:
-        """Return an agent's tools; calling one that is set to the background starts a job."""
+        """Return an agent's tools. Calling one that is set to the background starts a job."""
         for name in agent.job:
             found = find(name)
             self._tools[agent.name, found.name] = _tolerant(found)
@@ -119,7 +119,7 @@ class Background:
             job = msgspec.structs.replace(job, at=jobs[job.id].started_at)
         elif sum(not job.is_over for job in jobs.values()) >= JOBS_OPEN_MAX:
             raise ToolError(
-                f"{job.name!r} was not started: {JOBS_OPEN_MAX} jobs of this conversation are queued or at work; "
+                f"{job.name!r} was not started: {JOBS_OPEN_MAX} jobs of this conversation are queued or running; "
                 "wait for some to finish, or cancel some"
             )
         if job.id in jobs and jobs[job.id].is_over:
@@ -143,13 +143,13 @@ class Background:
             return True
 
         told = await self._services.journals.change(job.conversation, tell)
-        if told and (known := self._infos.get(job.id)) is not None:  # else it has finished and is published as such
+        if told and (known := self._infos.get(job.id)) is not None:  # else it has finished, and its status says so
             await publish(self._services.store, known)
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
     async def run(self, queued: Job) -> None:
-        """Run a job from wherever it was, and write its result to its conversation."""
+        """Run a job from where it stopped, and write its result to its conversation."""
         job = msgspec.convert(queued.payload, BackgroundJob)
         self._held.add(job.id)
         self._infos.setdefault(job.id, job.info)
@@ -238,7 +238,7 @@ class Background:
     def _tool(self, agent: str, name: str) -> Tool:
         tool = self._tools.get((agent, name))
         if tool is None:
-            raise RondelError(f"agent {agent!r} has no tool {name!r} any more, so the job cannot run")
+            raise RondelError(f"agent {agent!r} no longer has the tool {name!r}, so the job cannot run")
         return tool
 
     def _outcome(self, job: BackgroundJob, turn: Turn) -> JobFinished:
@@ -284,7 +284,8 @@ class Background:
         return [msgspec.structs.replace(info, conversation=conversation) for info in infos]
 
     async def cancel(self, conversation: str, id: str) -> bool:
-        """Cancel a job that runs here, is queued here, or is in another process. Return False if it has finished."""
+        """Cancel a job that runs here, is queued here, or belongs to another process. Return False if it has
+        finished."""
         root = await self._services.journals.current(conversation)
         info = root.transcript.jobs.get(id)
         if info is None:
@@ -304,25 +305,25 @@ class Background:
         return True
 
     async def retry(self, conversation: str, id: str) -> str:
-        """Start a job that does once more what this one did, and return its id. A job is tried again once; to try a
-        third time, retry the second."""
+        """Start a job that repeats this one, and return its id. A job can be retried once; for a third attempt, retry
+        the second job."""
         root = await self._services.journals.current(conversation)
         info = root.transcript.jobs.get(id)
         if info is None:
             raise RondelError(f"there is no job {id!r} in this conversation")
         if not info.is_over:
-            raise RondelError("this job is not over yet; cancel it first")
+            raise RondelError("this job has not finished yet; cancel it first")
         entries = await self._services.store.read(f"{conversation}/{id}")
         info = msgspec.structs.replace(info, conversation=conversation)
         job = again(id, entries, info, self._services.clock.now())
         if job.id in root.transcript.jobs:
-            raise RondelError(f"this job was tried again already, as job {job.id}")
+            raise RondelError(f"this job was already retried as job {job.id}")
         self._tool(job.agent, job.steps[0].tool)
         await self._submit(job, root.transcript.jobs)
         return job.id
 
     def hear_cancel(self, id: str) -> bool:
-        """Cancel a job that runs or waits here, as another process asks. Return False if it is not here."""
+        """Cancel a job that runs or waits here, at another process's request. Return False if it is not here."""
         if id not in self._held:
             return False
         self._cancelled.add(id)
@@ -363,7 +364,7 @@ class Background:
 
 
 async def _write_end(root: Journal, finished: JobFinished, *, quiet: bool) -> None:
-    """Write a job's end into its conversation, once. If it is not quiet, the digest comes in a turn of its own."""
+    """Write a job's end into its conversation, once. Unless it is quiet, the digest comes in a turn of its own."""
     if root.transcript.jobs[finished.job].is_over:
         return
     digest = (MessageQueued(digest_message(finished.digest), quiet=True),) if quiet else ()

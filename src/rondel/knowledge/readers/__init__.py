@@ -1,4 +1,5 @@
-"""Readers of documents, one file each, found by the end of a file's name. Importing this package imports none of them.
+"""Readers of documents, one file each, chosen by the suffix of a document's name. Importing this package imports none
+of them.
 
 Other packages add readers with the entry points `rondel.readers`: an object with `suffixes` and `read`
 (contracts/knowledge.py). One of them replaces a built-in reader of the same suffix.
@@ -47,12 +48,12 @@ def _installed() -> dict[str, DocumentReader]:
 
 @cache
 def suffixes() -> frozenset[str]:
-    """Return the ends of names that some reader reads."""
+    """Return the suffixes that some reader supports."""
     return frozenset((*_installed(), *(suffix for own in READERS.values() for suffix in own)))
 
 
 def reader_of(name: str) -> Callable[[bytes, str], Document] | None:
-    """Return the function that reads a file of this name; None if no reader does."""
+    """Return the function that reads a file of this name; None if no reader supports it."""
     dot = name.rfind(".")
     suffix = name[dot:].lower() if dot >= 0 else ""
     if suffix in _installed():
@@ -74,5 +75,5 @@ def read(data: bytes, name: str) -> Document:
         raise
     except RecursionError:
         raise Unreadable("is nested too deeply") from None
-    except Exception as error:  # a reader's own fault, or a file that no library expects
+    except Exception as error:  # a bug in a reader, or a file that its library does not expect
         raise Unreadable(f"could not be read: {type(error).__name__}: {error}") from error

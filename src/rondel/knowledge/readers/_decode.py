@@ -25,7 +25,7 @@ def decoded(data: bytes) -> str:
 
 
 def _looks_binary(data: bytes) -> bool:
-    """Whether many of the first bytes are control characters that no text has."""
+    """Return whether many of the first bytes are control characters that no text has."""
     head = data[:8_192]
     controls = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     return controls * 50 > len(head)

@@ -1,5 +1,5 @@
-"""Source code: a section for each function and class. Python is parsed; other languages are split where a line that is
-not indented begins a definition."""
+"""Source code: a section for each function and class. Python is parsed; other languages are split at unindented lines
+that begin a definition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFINITION = re.compile(
 )
 _C_FUNCTION = re.compile(r"[A-Za-z_][\w\s*&:<>,~]*?\b([A-Za-z_]\w*)\s*\([^;]*$")
 PARSED_CHARS_MAX = 2_000_000  # Python's own parser needs 200 bytes for each character
-_LONG_LINES = 60  # a class that is longer is split into its methods
+_LONG_LINES = 60  # a longer class is split into its methods
 
 
 def read(data: bytes, name: str) -> Document:
@@ -28,7 +28,7 @@ def read(data: bytes, name: str) -> Document:
     if name.endswith((".py", ".pyi")) and len(text) <= PARSED_CHARS_MAX:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about escapes and the like in the code of others
+                warnings.simplefilter("ignore")  # about escapes and the like in other people's code
                 tree = ast.parse(text)
         except (SyntaxError, ValueError, MemoryError, RecursionError):
             pass

@@ -1,5 +1,5 @@
-"""Word documents (DOCX): a section for each heading. A document is a ZIP file, which may be a bomb: what is unpacked is
-limited, and XML with a document type is refused, because only that can define entities."""
+"""Word documents (DOCX): a section for each heading. A document is a ZIP file, which may be a bomb: the unpacked size
+is limited, and XML with a document type is refused, because only that can define entities."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _member(archive: ZipFile, name: str, *, required: bool = True) -> bytes:
     if info.flag_bits & 1:
         raise Unreadable("is protected by a password; save a copy without one")
     with archive.open(info) as file:
-        # Not what the directory promises: a bomb lies there.
+        # Not the size in the directory: a bomb lies about it.
         data = file.read(XML_BYTES_MAX + 1)
     if len(data) > XML_BYTES_MAX:
         raise Unreadable(f"unpacks to more than {XML_BYTES_MAX // 1_000_000} MB")
@@ -104,7 +104,7 @@ def _sections(body: ElementTree.Element, levels: dict[str, int]) -> tuple[list[S
 
 
 def _outer(block: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
-    """Yield the elements of a name that are in no other of that name: a table inside a cell is text of the cell."""
+    """Yield the outermost elements of a name: a table inside a cell counts as text of the cell."""
     for element in block:
         if element.tag == f"{_W}{name}":
             yield element

@@ -53,7 +53,7 @@ class _Values:
         return "\n".join(self._lines(value, path))
 
     def _lines(self, value: Any, path: str) -> Iterator[str]:
-        """Yield `path: value` for each value in a tree. Not recursive, since trees of others may be deep."""
+        """Yield `path: value` for each value in a tree. Not recursive, because the tree may be deep."""
         pending = [(path, value)]
         while pending:
             path, value = pending.pop()

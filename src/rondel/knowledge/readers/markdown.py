@@ -1,4 +1,4 @@
-"""Markdown: a section for each heading, known by the headings above it. Blocks of code have no headings."""
+"""Markdown: a section for each heading, with the headings above it. Lines in blocks of code are not headings."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def read(data: bytes, name: str) -> Document:
         from pypdf.errors import PyPdfError
     except ImportError as error:
         raise Unreadable("is a PDF, which needs the extra: pip install '.[knowledge]' in a checkout") from error
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about every oddity of every file
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about every oddity in a file
     try:
         reader = PdfReader(BytesIO(data), strict=False)
         if reader.is_encrypted and not reader.decrypt(""):

@@ -1,4 +1,4 @@
-"""CSV and TSV: each row with the names of its columns, so that a row that is found alone can be understood."""
+"""CSV and TSV: each row with the names of its columns, so that it can be understood on its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(data: bytes, name: str) -> Document:
 
 
 def _delimiter(text: str) -> str:
-    """Return what separates the columns: of the usual characters, the most frequent in the first line."""
+    """Return the delimiter of the columns: the most frequent of the usual characters in the first line."""
     first = text[:10_000].partition("\n")[0]
     return max(",;\t|", key=first.count)
 

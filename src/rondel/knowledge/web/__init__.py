@@ -1,6 +1,6 @@
 """Searches the web with a service that the project names: SearXNG, Brave or Tavily, each in a small file.
 
-An adapter is a module with `ADDRESS`, `request` and `results`. Nothing here is on before it is configured.
+An adapter is a module with `ADDRESS`, `request` and `results`. Nothing here is active until it is configured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEXT_CHARS_MAX = 2_000
 
 
 class SearchRequest(Value, frozen=True):
-    """A request to a service. `target` is what is added to its address."""
+    """A request to a service. `target` is appended to its address."""
 
     target: str
     headers: dict[str, str] = {}
@@ -34,14 +34,14 @@ class SearchRequest(Value, frozen=True):
 
 
 class Adapter(Protocol):
-    ADDRESS: str  # the service's own address; empty if each user has another one
+    ADDRESS: str  # the service's own address; empty if each user has a different one
 
     @staticmethod
     def request(query: str, limit: int, key: str) -> SearchRequest: ...
 
     @staticmethod
     def results(answer: Any) -> list[Passage]:
-        """Return the results in an answer. Raises KeyError or TypeError if it is another kind of answer."""
+        """Return the results in an answer. Raises KeyError or TypeError for any other kind of answer."""
         ...
 
 

@@ -83,7 +83,8 @@ class TextTools(Plugin):
         return turn.engine.facts.tools and not self._always
 
     async def _with_list(self, turn: Turn, prompt: Prompt, text: str) -> Prompt:
-        """Put the list of tools at its place. Without that place, a model that has no other list gets it at the end."""
+        """Put the list of tools at its target. Without that target, a model that has no other list gets it at the
+        end."""
         if self._target:
             source = ("plugins", self.entry or self.name)
             edited = prompt.insert(Node("tools", text=f"\n\n{text}\n\n", source=source), self._position, self._target)
@@ -126,8 +127,8 @@ class TextTools(Plugin):
 
 
 def _split(text: str, calls: Sequence[FoundCall], turn: Turn) -> Iterator[Part]:
-    """Split a text into its calls and the text between them. A result that the model invented is left out, with all
-    that follows."""
+    """Split a text into its calls and the text between them. A result that the model invented is left out, with
+    everything after it."""
     end = _invented_from(text, calls)
     at = 0
     for call in calls:

@@ -1,7 +1,7 @@
 """The ledger in memory: charges in a list, and their sums by account, brought up to date when they are asked for.
 
-The newest charges are kept one by one. Older ones are merged by day and scope, without the conversation: what is kept
-grows with the number of people, keys and models, and not with the number of calls.
+The newest charges are kept one by one. Older ones are merged by day and scope, without the conversation, so memory
+grows with the number of people, keys and models, not with the number of calls.
 """
 
 from __future__ import annotations

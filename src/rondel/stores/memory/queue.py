@@ -9,7 +9,7 @@ import msgspec
 from ...contracts.runtime import Claim, Job, Signal
 
 SIGNALS_MAX = 100  # signals that wait for one worker; more are refused
-WAIT_S = 0.25  # how long a worker waits for others before it looks again: a worker that is closed does not wake them
+WAIT_S = 0.25  # how long a worker waits for others before it looks again: a closed worker does not wake them
 
 
 class Worker:
@@ -58,7 +58,7 @@ class Queue:
         return "granted" if held.claimed else "waiting"
 
     def holder(self, key: str, worker: Worker, job: str = "") -> Held | None:
-        """Return the first claimed job of this key, or the job that is named, if another living worker holds it."""
+        """Return the first claimed job of this key, or the named job, if another living worker holds it."""
         for held in self._by_key.get(key, ()):
             wanted = held.job.id == job if job else held.claimed
             if wanted and held.worker is not worker and held.worker.alive:
@@ -121,9 +121,9 @@ class Queue:
 
 
 def _is_blocked(held: Held, line: list[Held], *, patient: bool) -> bool:
-    """Whether no slot is free, or (if `patient`) a job of another living worker waits before this one.
+    """Return whether no slot is free, or (if `patient`) a job of another living worker waits before this one.
 
-    A key with one slot is granted to a worker: that one runs its own jobs one at a time.
+    A key with one slot is granted to a worker, which runs its own jobs one at a time.
     """
     slots, taken, before = held.job.slots, 0, True
     for other in line:

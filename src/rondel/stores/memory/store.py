@@ -1,7 +1,7 @@
 """A store in memory, as strict as the one on disk: the same fence, the same errors, values that could be written.
 
-Nothing outlives the process. The number of conversations is bounded: the one that was idle longest is dropped first.
-Knows no file and no thread; no call here ever suspends.
+Nothing outlives the process. The number of conversations is bounded: the one that has been idle longest is dropped
+first. Knows no file and no thread; no call here ever suspends.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ Subscriptions: TypeAlias = dict[str, list[MemorySubscription]]
 
 
 EXCERPT_CHARS_MAX = 200
-SWEEP_EVERY = 64  # expired values are removed once in so many puts
+SWEEP_EVERY = 64  # expired values are removed once in this many puts
 
 CONVERSATIONS_MAX = 10_000
-"""Conversations that are kept, not counting those that are at work, open in an app, or waiting for a person."""
+"""How many idle conversations are kept. Those that are running, open in an app or waiting for a person do not count."""
 
 log = logging.getLogger("rondel.store")
 _encode = msgspec.json.Encoder().encode
@@ -99,7 +99,7 @@ class MemoryStore:
         self.conversations_max = conversations_max
         self._in_use: list[Callable[[str], bool]] = []
         self._warned = False
-        # Each conversation that people see with its children, the one that was written to last at the end.
+        # Each conversation that people see with its children; the one that was written to last is at the end.
         self._conversations: OrderedDict[str, list[str]] = OrderedDict()
         self._entries: dict[str, list[Entry]] = {}
         self._infos: dict[str, ConversationInfo] = {}
@@ -147,11 +147,11 @@ class MemoryStore:
         if top != conversation:
             children.append(conversation)
         most = self.conversations_max
-        if most is not None and len(self._conversations) > most + most // 16:  # several at once: each time costs a bit
+        if most is not None and len(self._conversations) > most + most // 16:  # several at once: each pass has a cost
             self._forget_oldest(len(self._conversations) - most, keep=top)
 
     def _forget_oldest(self, count: int, keep: str) -> None:
-        """Forget conversations that rest, oldest first. Those that are passed over count as used now."""
+        """Forget idle conversations, oldest first. Those that are skipped count as used now."""
         tops = (key.partition("/")[0] for key in self._queue.pending_keys)
         busy = {
             key for top in tops for key in (top, top.partition("#")[0])
@@ -324,7 +324,8 @@ class MemoryStore:
         return store
 
     def reopen(self) -> MemoryStore:
-        """What a new process would find after this one died: the same content; the dead can no longer write."""
+        """Return what a new process would find after this one died: the same content; the dead process can no longer
+        write."""
         self._worker.alive = False
         store = self.beside()
         store._queue, store._key_values = self._queue.copy(), dict(self._key_values)
@@ -349,7 +350,7 @@ class MemoryStore:
 
     def _check_open(self) -> None:
         if not self._worker.alive:
-            raise StoreError("this memory store is closed; make a new one")
+            raise StoreError("this memory store is closed; create a new one")
 
 
 def _words(text: str) -> list[str]:

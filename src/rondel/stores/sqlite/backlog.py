@@ -1,7 +1,7 @@
-"""Charges that could not be written: kept in memory, up to a bound, until they can be.
+"""Charges that could not be written: kept in memory, up to a bound, until writing works again.
 
-A full disk must not make spending invisible. The first failure is logged as an error, later ones are only counted, and
-what is lost in the end is reported with its number and its tokens. Knows no SQL and no thread.
+A full disk must not hide what was spent. The first failure is logged as an error, later ones are only counted, and
+charges that are lost in the end are reported with their number and tokens. Knows no SQL and no thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger("rondel.store.charges")
 
 KEPT_MAX = 10_000
 RETRY_S = 1.0
-CHUNK = 256  # requests that are tried in one transaction
+CHUNK = 256  # requests that one transaction tries to write
 
 
 class Backlog:
@@ -35,7 +35,7 @@ class Backlog:
         return bool(self.requests) and time.monotonic() >= self._retry_at
 
     def add(self, request: Charged, fault: Exception) -> None:
-        """Keep a request; count it as lost when too many are kept already."""
+        """Keep a request, or count it as lost if too many are kept."""
         if not self.requests:
             logger.error("%s: charges are kept in memory until they can be written: %s", self._path, fault)
         self._retry_at = time.monotonic() + RETRY_S
@@ -55,7 +55,7 @@ class Backlog:
             request.deferred = False
             self._count(request, -1, self.state.reason)
         if not self.requests:
-            logger.warning("%s: the charges that were kept in memory are written now", self._path)
+            logger.warning("%s: the charges that were kept in memory have been written", self._path)
 
     def failed(self, fault: Exception) -> None:
         self._retry_at = time.monotonic() + RETRY_S
@@ -75,7 +75,7 @@ class Backlog:
         )
 
     def give_up(self) -> None:
-        """Report what was lost, because the program ends."""
+        """Report the lost charges, because the program ends."""
         state = self.state
         charges, tokens = state.charges + state.lost_charges, state.tokens + state.lost_tokens
         if charges:

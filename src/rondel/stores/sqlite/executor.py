@@ -1,4 +1,4 @@
-"""What executes a statement: a connection, or a cursor that is used again instead of making one for each statement."""
+"""Executes statements: a connection, or a cursor that is reused instead of making one for each statement."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ from . import ledger, live, queue, scopes
 Durability: TypeAlias = Literal["normal", "full"]
 FileId: TypeAlias = tuple[int, int]  # device and inode
 
-APPLICATION_ID = 0x526F6E64  # `Rond`, in the file's header: a database of another program is never written into
+APPLICATION_ID = 0x526F6E64  # `Rond`, in the file's header: nothing is ever written into another program's database
 
 BUSY_PAUSE_S = 0.005
-CHECKPOINT_PAGES = 1_000  # of the log, after which a connection that may wait moves it into the database
+CHECKPOINT_PAGES = 1_000  # pages of the log after which a connection that may wait moves them into the database
 LOG_BYTES_MAX = 32 * 1024 * 1024
-"""To what size the log is cut when it begins anew: it grows without end while some program reads an old state."""
+"""The size to which the log is cut when it restarts: it grows without bound while some program reads an old state."""
 CHECK_EVERY_S = 0.001
 _ANOTHER_PATH = "give another path (on the command line, set RONDEL_STORE)"
 
@@ -39,7 +39,7 @@ _SCOPE_IN_BODY = ", ".join(
     f"coalesce(json_extract(body, '$.scope.{name}'), '{'[]' if name == 'roles' else ''}')"
     for name in scopes.COLUMNS.split(", ")
 )
-"""The values of a scope in a charge that is kept as JSON, which lacks what is empty."""
+"""The values of a scope in a charge that is stored as JSON, which has no empty fields."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -209,7 +209,7 @@ class DatabaseFile:
     """The file of one store, and how its connections are opened.
 
     Only SQLite ever opens it. On POSIX, closing any handle of a file releases all locks that the process holds on it,
-    those of SQLite included; another process would then take itself for the last one and delete the log in use.
+    SQLite's included; another process would then think that it is the last one, and delete the log in use.
     """
 
     def __init__(
@@ -233,9 +233,9 @@ class DatabaseFile:
         self._checked_until = 0.0
 
     def open(self, *, any_thread: bool = False) -> sqlite3.Connection:
-        """Return a connection that writes, to a file of the newest version; create a file for its owner only.
+        """Return a writing connection to a file of the newest version; a new file is only for its owner.
 
-        With `any_thread`, the caller sees to it that one thread at a time uses it.
+        With `any_thread`, the caller must make sure that only one thread at a time uses it.
         """
         if self._database_id is None:
             _create(self.path)
@@ -245,7 +245,7 @@ class DatabaseFile:
         )
         try:
             _check_origin(connection, self.path)
-            # Of a new file only. A commit writes whole pages, four at least: smaller ones make a small append cheaper.
+            # Only for a new file. A commit writes whole pages, at least four: smaller ones make a small append cheaper.
             connection.execute("pragma page_size = 2048")
             _keep_a_log(connection, self._busy_timeout_s)
             connection.execute(f"pragma synchronous = {'full' if self.durability == 'full' else 'normal'}")
@@ -260,13 +260,13 @@ class DatabaseFile:
 
     def set_waiting(self, connection: sqlite3.Connection, *, allowed: bool) -> None:
         """Let a connection wait for locks of other processes and for the disk, or for neither: a commit that moves the
-        log into the database ends in an fsync. These pragmas only set values of the connection."""
+        log into the database ends with an fsync. These pragmas only set values of the connection."""
         connection.execute(f"pragma busy_timeout = {int(self._busy_timeout_s * 1000) if allowed else 0}")
         connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES if allowed else 0}")
 
     def log_moved_at(self) -> int:
-        """When the log, or a part of it, was last moved into the database by any process: nothing else writes there.
-        In nanoseconds; 0 if the file is gone."""
+        """Return when any process last moved the log, or a part of it, into the database: nothing else writes there. In
+        nanoseconds; 0 if the file is gone."""
         try:
             return os.stat(self._database).st_mtime_ns
         except OSError:
@@ -276,14 +276,14 @@ class DatabaseFile:
         with self._counting:
             self._connections -= 1
             if self._connections == 0:
-                self._log_id = None  # the last connection that closes deletes it
+                self._log_id = None  # the last connection to close deletes it
         connection.close()
 
     def check(self, *, again: bool = False) -> None:
-        """Raise StoreError when the files at these paths are no longer those that are open.
+        """Raise StoreError if the files at these paths are no longer the open ones.
 
-        What is written to a deleted file is lost with the process, so this is asked before each commit. It only looks
-        at the paths, and not again within a millisecond, because commits follow each other faster than that.
+        What is written to a deleted file is lost with the process, so this is called before each commit. It only looks
+        at the paths, at most once per millisecond, because commits follow each other faster than that.
         """
         now = time.monotonic()
         if now < self._checked_until and not again:
@@ -295,7 +295,7 @@ class DatabaseFile:
         self._checked_until = now + CHECK_EVERY_S
 
     def fault_of(self, error: Exception) -> Exception:
-        """Return an error that a person understands. A file that is gone explains every other error."""
+        """Return an error that a person understands. A missing file explains every other error."""
         if isinstance(error, sqlite3.Error | StoreError) and self._database_id is not None:
             try:
                 self.check(again=True)
@@ -304,7 +304,7 @@ class DatabaseFile:
         return fault_of(error, self.path)
 
     def _opened(self, before: FileId | None) -> None:
-        """Remember which files were opened, or see that they are the same as those of the other connections."""
+        """Remember which files were opened, or check that they are the same as those of the other connections."""
         database, log = self._id_of(self._database), self._id_of(self._log)
         with self._counting:
             if database is None or database != before or database != (self._database_id or database):
@@ -338,7 +338,7 @@ def _create(path: Path) -> None:
             try:
                 mode = os.stat(path).st_mode
             except FileNotFoundError:
-                with suppress(FileExistsError):  # another process was quicker
+                with suppress(FileExistsError):  # another process was faster
                     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
                 return
     except OSError as error:
@@ -347,9 +347,9 @@ def _create(path: Path) -> None:
             f"check the permissions of the file and its folder, or {_ANOTHER_PATH}"
         ) from error
     if stat.S_ISDIR(mode):
-        raise StoreError(f"{path} is a folder, so no database can be kept there: give the path of a file in it")
+        raise StoreError(f"{path} is a folder, not a database: give the path of a file in it")
     if not stat.S_ISREG(mode):
-        raise StoreError(f"{path} is not a regular file, so no database can be kept there: give another path")
+        raise StoreError(f"{path} is not a regular file, so it cannot be a database: give another path")
 
 
 def _replaced(path: str) -> StoreError:
@@ -369,7 +369,8 @@ def _check_origin(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _keep_a_log(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
-    """Write-ahead logging. SQLite does not wait when two processes switch a new file to it at once, so this does."""
+    """Turn on write-ahead logging. SQLite does not wait when two processes switch a new file to it at once, so this
+    does."""
     deadline = time.monotonic() + busy_timeout_s
     while True:
         try:
@@ -386,7 +387,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Se
     while (version := _version(connection)) < newest:
         connection.execute("begin immediate")
         try:
-            # Another process may have been quicker, between the question and the lock.
+            # Another process may have been faster, between the check and the lock.
             if _version(connection) == version:
                 for statement in migrations[version]:
                     connection.execute(statement)
@@ -409,7 +410,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def fault_of(error: Exception, path: Path) -> Exception:
-    """Translate an error of SQLite into one sentence that says what to do. Any other error stays as it is."""
+    """Translate an error of SQLite into one sentence that says what to do. Return any other error as it is."""
     if isinstance(error, msgspec.MsgspecError):
         return damaged(path, str(error))
     if not isinstance(error, sqlite3.Error):
@@ -435,7 +436,7 @@ def fault_of(error: Exception, path: Path) -> Exception:
                 f"check the permissions of the file and its folder, or {_ANOTHER_PATH}"
             )
         case _:
-            return StoreError(f"the database {path} could not do what was asked ({error}): run `rondel doctor`")
+            return StoreError(f"the database {path} failed ({error}): run `rondel doctor`")
 
 
 def damaged(path: Path, reason: str) -> StoreDamaged:

@@ -9,7 +9,7 @@ from .executor import Executor
 
 SWEEP_EVERY = 64
 SWEEP_ROWS_MAX = 4 * SWEEP_EVERY
-"""Rows that one sweep deletes: more than can have been added since the last one, and few enough to be quick."""
+"""How many rows one sweep deletes: more than can have been added since the last one, and few enough to be fast."""
 
 
 KeyValueRow: TypeAlias = tuple[str, str, bytes | None, float | None]  # namespace, key, value, until
@@ -21,7 +21,7 @@ def put(connection: Executor, row: KeyValueRow, now: float) -> None:
         "on conflict (namespace, key) do update set value = excluded.value, until = excluded.until",
         row,
     )
-    if (put.lastrowid or 0) % SWEEP_EVERY == 0:  # that of the last row that was inserted, if this one was updated
+    if (put.lastrowid or 0) % SWEEP_EVERY == 0:  # the id of the last inserted row, if this one was updated
         connection.execute(
             "delete from key_values where rowid in (select rowid from key_values where until <= ? limit ?)",
             (now, SWEEP_ROWS_MAX),
@@ -55,6 +55,6 @@ def keys(connection: sqlite3.Connection, namespace: str, prefix: str, after: str
     found: list[str] = []
     for (key,) in rows:
         if not key.startswith(prefix):
-            break  # in order, so no more of them follow
+            break  # in order, so no further ones follow
         found.append(key)
     return found

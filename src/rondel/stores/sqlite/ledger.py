@@ -1,9 +1,9 @@
 """Charges in SQLite as they come, and their sums by account.
 
 A charge is one row. Sums are updated from the rows after a mark, many at once and in the transaction that moves the
-mark, so a sum is exact whichever process wrote the charges, and costs the same however many there are. What was spent
-on an account is its sum and the few rows after the mark. All rows up to the mark are final: a row that is only reserved
-is moved behind it. Knows no limit, no event loop and no thread.
+mark, so a sum is exact whichever process wrote the charges, and its cost does not grow with their number. An account
+has spent its sum and the few rows after the mark. All rows up to the mark are final: a row that is only reserved is
+moved behind it. Knows no limit, no event loop and no thread.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ SCHEMA = (
         origin               integer not null       -- CALL or GIVEN
     )
     """,
-    # Only of charges that could come twice: each page that a charge touches is most of what it costs.
+    # Only for charges that could come twice: the pages that a charge touches are most of its cost.
     f"create unique index charges_once on charges (id) where origin = {GIVEN}",
-    # Which numbers a day's charges have: they come nearly in order, so this is a small part of them.
+    # The range of numbers of a day's charges: they come nearly in order, so a day is a small range.
     "create table days (day integer primary key, first integer not null, last integer not null)",
     # `age` is the window's first day, negated: the newest come first in the order of the key.
     """
@@ -73,7 +73,7 @@ SCHEMA = (
         primary key (dimension, window, age, value)
     ) without rowid
     """,
-    # The dimensions that are counted together, beside each single one.
+    # The dimensions that are counted together, in addition to each single one.
     "create table dimensions (name text primary key not null) without rowid",
     "create table mark (number integer not null)",
     "insert into mark values (0)",
@@ -81,7 +81,7 @@ SCHEMA = (
 
 RESERVED_COLUMNS = ("alter table charges add column worker text", "alter table charges add column until real")
 """A charge with a worker is only reserved: a call of that process is expected to make it. It counts as spent when the
-call is settled, the worker is dead, or at the time `until`."""
+call is settled, the worker is dead, or the time `until` has come."""
 RESERVED = "worker is not null and number > (select number from mark)"
 
 _SUMS = "tokens_in, tokens_out, tokens_cached, tokens_cache_written, tokens_reasoning"
@@ -98,12 +98,12 @@ _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def row_of(charge: Charge, scope: int, origin: int = CALL) -> ChargeRow:
-    """A charge whose scope has a number."""
+    """Return the row of a charge whose scope has a number."""
     return charge.id, charge.at, day_of(charge.at), *spent_by(charge, scope), origin
 
 
 def spent_by(charge: Charge, scope: int) -> ChargeRow:
-    """What is known of a charge only when its call is settled."""
+    """Return the values of a charge that are known only when its call is settled."""
     u = charge.usage
     return (
         scope,
@@ -126,7 +126,7 @@ def _charge_of(row: ChargeRow) -> Charge:
 
 
 def bound(columns: str) -> str:
-    """The parameters for some columns of a charge. An unknown cost is bound as -1: binding None or a bool, which
+    """Return the parameters for some columns of a charge. An unknown cost is bound as -1: binding None or a bool, which
     Python's module tries to adapt, takes longer than all the other values together."""
     return ", ".join("nullif(?, -1)" if name == "cost" else "?" for name in columns.split(", "))
 
@@ -153,7 +153,7 @@ def charges(connection: sqlite3.Connection, first: int, last: int, cursor: str, 
 
 
 def roll_up(connection: Executor, dimension: str = ALL) -> None:
-    """Bring all sums forward; begin with those of several dimensions together when these have not been counted yet."""
+    """Bring all sums up to date, first those of several dimensions together if they have not been counted yet."""
     (mark,) = connection.execute("select number from mark").fetchone()
     combined = [name for (name,) in connection.execute("select name from dimensions").fetchall()]
     if "+" in dimension and dimension not in combined:
@@ -175,12 +175,12 @@ def roll_up(connection: Executor, dimension: str = ALL) -> None:
 
 
 def unrolled(connection: Executor) -> int:
-    """How many charges the sums may lack."""
+    """Return how many charges the sums may lack."""
     return connection.execute("select coalesce(max(number), 0) - (select number from mark) from charges").fetchone()[0]
 
 
 def move_reserved(connection: Executor) -> int:
-    """Move what is reserved behind the last charge that was spent, and return the number of that one, 0 if none was."""
+    """Move reserved charges behind the last spent one, and return the number of that one; 0 if there is none."""
     row = connection.execute("select number from charges where worker is null order by number desc limit 1").fetchone()
     last: int = row[0] if row else 0
     columns = f"{COLUMNS}, worker, until"
@@ -192,12 +192,13 @@ def move_reserved(connection: Executor) -> int:
 
 
 def is_counted(connection: Executor, dimension: str) -> bool:
-    """Whether there are sums of several dimensions together."""
+    """Return whether there are sums of several dimensions together."""
     return connection.execute("select 1 from dimensions where name = ?", (dimension,)).fetchone() is not None
 
 
 def _gather(connection: Executor, mark: int, last: int) -> None:
-    """Sum up the charges from one number to another by all that they have in common: each is looked at once.
+    """Sum up the charges from one number to another, grouped by everything that they have in common, so that each is
+    read once.
 
     Each row also says which windows its day belongs to.
     """

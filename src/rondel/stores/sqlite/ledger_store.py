@@ -1,4 +1,4 @@
-"""The ledger store: charges are written in groups, reservations are waited for."""
+"""The ledger store: charges are written in groups; callers wait only for reservations."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SqliteLedgerStore:
         return await self._store.reading(lambda c: ledger.top(c, dimension, window, start, limit))
 
     async def charges(self, first: int, last: int, cursor: str, limit: int) -> ChargePage:
-        await self._bring_forward(ALL)  # what is on its way is read, too
+        await self._bring_forward(ALL)  # includes what is still queued
         return await self._store.reading(lambda c: ledger.charges(c, first, last, cursor, limit))
 
     async def _bring_forward(self, dimension: str) -> None:

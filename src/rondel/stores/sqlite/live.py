@@ -1,4 +1,4 @@
-"""Live events on their way to watchers in other processes, in their tables. Knows no event loop and no thread.
+"""Live events for watchers in other processes, in their tables. Knows no event loop and no thread.
 
 A row is written only while a worker elsewhere subscribes to the conversation, and deleted a few seconds later.
 """
@@ -15,7 +15,7 @@ from ...contracts.store import Live
 from ...events import Event
 
 SCHEMA = (
-    # `position` never repeats, although rows are deleted: readers remember the last one that they saw.
+    # `position` is never reused, although rows are deleted: readers remember the last one that they saw.
     """
     create table live_events (
         position     integer primary key autoincrement,
@@ -36,7 +36,7 @@ SCHEMA = (
     """,
 )
 
-KEEP_S = 5.0  # how long a row is kept for the watchers, which look every 50 ms
+KEEP_S = 5.0  # how long a row is kept for watchers, which look every 50 ms
 
 
 def subscribe(connection: sqlite3.Connection, worker: str, conversation: str) -> int:
@@ -65,7 +65,7 @@ def write(connection: sqlite3.Connection, worker: str, conversation: str, live: 
 
 
 def expire(connection: sqlite3.Connection, worker: str, now: float) -> None:
-    # A clock that was set back must not keep rows for hours.
+    # If the clock was set back, rows must not stay for hours.
     connection.execute("delete from live_events where worker = ?1 and abs(?2 - at) >= ?3", (worker, now, KEEP_S))
 
 

@@ -19,7 +19,7 @@ from .queue import CLAIMED
 LogRow: TypeAlias = tuple[str, int, str]  # the conversation, the last entry in the row, and the entries as JSON
 End: TypeAlias = tuple[int, int]  # the positions of the last entry and the last live event
 InfoRow: TypeAlias = tuple[str, str, str, str, int, int, str, float, float, str]
-Listed: TypeAlias = tuple[str, int]  # what the lists of conversations are indexed by: the person, and the hour
+Listed: TypeAlias = tuple[str, int]  # the index of the lists of conversations: the person and the hour
 
 INFO_COLUMNS = "id, agent, title, state, seq, messages, usage, created_at, updated_at, person"
 CHUNK_ROWS = 128  # rows that one statement reads: the interpreter lock is held for about a millisecond at a time
@@ -36,7 +36,8 @@ def data_version(connection: sqlite3.Connection) -> int:
 def ends(
     connection: sqlite3.Connection, conversations: Sequence[str], version: int
 ) -> tuple[int, dict[str, End] | None]:
-    """Return the data version, and the last entry and live event of some conversations unless it is the one given."""
+    """Return the data version, and the last entry and live event of some conversations; only the version if it has not
+    changed."""
     if (found := data_version(connection)) == version:
         return found, None
     rows = connection.execute(
@@ -76,8 +77,8 @@ def since(
 def entries_after(connection: sqlite3.Connection, conversation: str, after: int, rows_max: float = inf) -> list[Entry]:
     """Return the entries after a position, or those of the next `rows_max` rows. Read in a transaction.
 
-    Many rows are read as one value: with one at a time SQLite would release the interpreter lock for each, and wait for
-    a busy event loop to give it back.
+    Many rows are read as one value: row by row, SQLite would release the interpreter lock for each, and wait for a busy
+    event loop to return it.
     """
     found: list[Entry] = []
     size = CHUNK_ROWS
@@ -104,7 +105,8 @@ def entries_after(connection: sqlite3.Connection, conversation: str, after: int,
 
 @cache
 def _decoder() -> msgspec.json.Decoder[list[Entry]]:
-    """Made with the first read, because it takes time: a gateway that only relays bytes reads none."""
+    """Create the decoder at the first read, because that takes time, and a gateway that only relays bytes reads
+    nothing."""
     return msgspec.json.Decoder(list[Entry])
 
 
@@ -145,7 +147,7 @@ def info(connection: sqlite3.Connection, conversation: str, is_dead: Callable[[s
 
 
 def stored_info(connection: sqlite3.Connection, conversation: str) -> ConversationInfo:
-    """Return the summary as it was written; an empty one if there is none."""
+    """Return the summary as it was written, or an empty one."""
     row = connection.execute(f"select {INFO_COLUMNS} from conversations where id = ?", (conversation,)).fetchone()
     return info_of(row) if row else ConversationInfo(conversation)
 
@@ -153,7 +155,7 @@ def stored_info(connection: sqlite3.Connection, conversation: str) -> Conversati
 def _with_state(
     connection: sqlite3.Connection, info: ConversationInfo, is_dead: Callable[[str], bool]
 ) -> ConversationInfo:
-    """A turn without an end is at work only if a living worker has a claim on it."""
+    """Return the summary with its state: a turn without an end is running only if a living worker has a claim on it."""
     if info.state == "working":
         claimed = connection.execute(
             "select worker from jobs where key = ? and state > 0 and state = ?", (info.id, CLAIMED)
@@ -179,7 +181,7 @@ def _hour(at: float) -> int:
 
 
 def row_of(info: ConversationInfo) -> tuple[object, ...]:
-    """Return the values of `INFO_COLUMNS`, and those that lists are indexed by."""
+    """Return the values of `INFO_COLUMNS`, and those of the index of the lists."""
     usage = _encode(info.usage).decode()
     times = (info.created_at, info.updated_at)
     return (info.id, info.agent, info.title, info.state, info.seq, info.messages, usage, *times, *listed(info))

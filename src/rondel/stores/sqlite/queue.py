@@ -55,12 +55,12 @@ class Queue:
         self._alone: bool | None = None
 
     def forget_others(self) -> None:
-        """Others may have written since the last time."""
+        """Forget what is known of other workers, which may have written since the last time."""
         self._alone = None
 
     def put(self, connection: sqlite3.Connection, job: Job, payload: str) -> Claim | None:
-        """Put a job unless it is known, and return the state of its claim. It is claimed in the same transaction if
-        that is possible: another commit would cost as much again."""
+        """Put a job unless it is known, and return the state of its claim. If possible, it is claimed in the same
+        transaction, because another commit would cost as much again."""
         alone = job.slots == 1 and self._is_alone(connection)
         blocked = not alone and self._is_blocked(connection, job.key, job.slots, job.id)
         state = LATER if job.at else WAITING if blocked else CLAIMED
@@ -77,14 +77,14 @@ class Queue:
             return "gone", "", 0
         position, key, slots, _ = row
         blocked = self._is_blocked(connection, key, slots, id, before=position if patient else 0)
-        # Only a change is written: every write wakes all that wait, and they would wake each other without end.
+        # Only a change is written: every write wakes all waiting workers, which would wake each other forever.
         state = WAITING if blocked else CLAIMED
         connection.execute("update jobs set state = ?1 where id = ?2 and state <> ?1", (state, id))
         return ("waiting" if blocked else "granted"), key, last_seq(connection, key)
 
     def forget(self, connection: Executor, ids: Sequence[str]) -> None:
         """Delete finished jobs, but only those that this worker holds: another one may have taken over the same id."""
-        if len(ids) == 1:  # as nearly always, and it costs half as much
+        if len(ids) == 1:  # the usual case, at half the cost
             connection.execute("delete from jobs where worker = ? and id = ?", (self._own(), ids[0]))
         else:
             connection.execute(
@@ -127,13 +127,13 @@ class Queue:
         return [Job(id, kind, key, _decode_payload(payload), at, slots) for id, kind, key, at, payload, slots in rows]
 
     def may_write(self, connection: sqlite3.Connection, key: str) -> bool:
-        """Whether no other living worker has a claim on a job of this key. Cheap while this worker is alone, as long as
+        """Return whether no other living worker has a claim on a job of this key. Cheap while this worker is alone, if
         `forget_others` is called when others have written."""
         return self._is_alone(connection) or self.holder(connection, key) is None
 
     def holder(self, connection: sqlite3.Connection, key: str, job: str = "") -> tuple[str, str] | None:
-        """Return the first claimed job of this key, or the job that is named, if another living worker holds it: its id
-        and its worker."""
+        """Return the id and the worker of the first claimed job of this key, or of the named job, if another living
+        worker holds it."""
         held = connection.execute(
             "select id, worker from jobs where id = ?1"
             if job
@@ -143,7 +143,7 @@ class Queue:
         return next(((id, worker) for id, worker in held if self.is_alive_elsewhere(worker)), None)
 
     def _is_alone(self, connection: sqlite3.Connection) -> bool:
-        """Whether no other worker has a job that runs or waits to run."""
+        """Return whether no other worker has a job that runs or waits to run."""
         if self._alone is None:
             workers = connection.execute("select worker from jobs where state > 0").fetchall()
             self._alone = all(id == self._own() for (id,) in workers)
@@ -152,9 +152,10 @@ class Queue:
     def _is_blocked(
         self, connection: sqlite3.Connection, key: str, slots: int, id: str, before: int | None = None
     ) -> bool:
-        """Whether no slot is free for a job, or another living worker waits before this position (None is anywhere).
+        """Return whether no slot is free for a job, or another living worker waits before this position (None is
+        anywhere).
 
-        A key with one slot is granted to a worker: that one runs its own jobs one at a time.
+        A key with one slot is granted to a worker, which runs its own jobs one at a time.
         """
         rivals = connection.execute(
             "select worker, state from jobs where key = ?1 and state > 0 and id <> ?5 "
@@ -190,7 +191,7 @@ class Queue:
         return sent.rowcount == 1
 
     def receive(self, connection: sqlite3.Connection) -> list[Signal]:
-        """Take the signals for this worker. Those that cannot be read are dropped: a newer Rondel may send others."""
+        """Take the signals for this worker. Unreadable ones are dropped: a newer Rondel may send other kinds."""
         own = (self._own(),)
         rows = connection.execute("select body from signals where worker = ? order by position", own).fetchall()
         connection.execute("delete from signals where worker = ?", own)
@@ -199,7 +200,7 @@ class Queue:
             try:
                 signals.append(_decode(body))
             except msgspec.MsgspecError as error:
-                logger.warning("a signal of another process was not understood: %s", error)
+                logger.warning("a signal of another process could not be read: %s", error)
         return signals
 
 

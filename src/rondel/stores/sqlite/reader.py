@@ -29,7 +29,7 @@ class SqliteReader:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            # Like the writer's, so that the first read does not wait for a write that makes the file.
+            # Like the writer's, so that the first read does not wait for the write that creates the file.
             self._connection = self._file.open()
             self._connection.execute("pragma query_only = on")
         return self._connection

@@ -14,7 +14,7 @@ from .store_thread import StoreRequest
 
 AT_ONCE_BYTES_MAX = 64 * 1024
 """The size of a group that is committed on the loop's thread: more would block the loop for too long."""
-ROW_BYTES = 1_024  # what takes about as long to write as a row: 64 of them are written at once
+ROW_BYTES = 1_024  # takes about as long to write as a row; 64 rows are written at once
 
 
 class Write(StoreRequest, kw_only=True):
@@ -40,7 +40,7 @@ class FinishJob(Write):
 
 
 class Charged(Write):
-    """A charge to write, a reservation to release, and accounts whose balances are wanted after that."""
+    """A charge to write, a reservation to release, and the accounts whose balances are wanted after that."""
 
     charge: Charge | None
     reserved: Reserved | None

@@ -3,8 +3,8 @@
 A reservation is the charge that its call is expected to make, with the worker that makes the call. Settling the call
 replaces the charge, in place, by what was spent; if the worker dies, the charge stays as it is.
 
-Balances are remembered and kept up to date with what this writer writes, until another process has written. Knows no
-event loop and no thread.
+Balances are cached and kept up to date with this writer's own writes, until another process has written. Knows no event
+loop and no thread.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .executor import Executor
 from .ledger import CALL, COLUMNS, RESERVED, ChargeRow, bound, is_counted, row_of, spent_by
 from .scopes import Scopes
 
-OPEN_MAX = 4_096  # reservations whose numbers are remembered
-ACCOUNTS_MAX = 4_096  # accounts whose balances are remembered
+OPEN_MAX = 4_096  # reservations whose numbers are cached
+ACCOUNTS_MAX = 4_096  # accounts whose balances are cached
 
 _TOKENS = "tokens_in + tokens_out"
 _SPENT = ", ".join(COLUMNS.split(", ")[3:-1])  # all but its id, its time and its origin
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 
 @cache
 def _look(dimension: str) -> str:
-    """Read what was spent on an account and what is reserved. `?1` to `?4` are its window, start, end and value."""
+    """Read what an account has spent and reserved. `?1` to `?4` are its window, start, end and value."""
     names = dimensions_in(dimension)
     source = "charges"
     if names:
@@ -60,7 +60,7 @@ def _look(dimension: str) -> str:
 
 
 class _Known:
-    """The balance of an account, kept up to date with what this writer writes."""
+    """The balance of an account, kept up to date with this writer's own writes."""
 
     def __init__(self, tokens: int, nanousd: int, reserved_tokens: int, reserved_nanousd: int) -> None:
         self.tokens, self.nanousd = tokens, nanousd
@@ -83,7 +83,7 @@ class Reservations:
     """The reservations and balances, as one writer sees them in its open transaction."""
 
     def __init__(self, scopes: Scopes, roll_up: Callable[[Executor, str], None]) -> None:
-        """`roll_up` brings the sums of a dimension forward."""
+        """`roll_up` brings the sums of a dimension up to date."""
         self._scopes, self._roll_up = scopes, roll_up
         self._open: dict[str, _Open] = {}
         self._known: dict[Account, _Known] = {}
@@ -113,8 +113,8 @@ class Reservations:
         return None
 
     def settle(self, connection: Executor, reserved: Charge, charge: Charge | None) -> None:
-        """Replace a reservation by what was spent, or remove it. This does nothing if there is none any more: it was
-        settled before, or taken for lost and charged as expected."""
+        """Replace a reservation by what was spent, or remove it. Does nothing if it no longer exists, because it was
+        settled before, or was considered lost and charged as expected."""
         found = self._open.pop(reserved.id, None)
         # Usually the model that was called has answered, so the scope is the same.
         same = charge is None or charge.scope is reserved.scope
@@ -139,7 +139,7 @@ class Reservations:
                 known.nanousd += nanousd
 
     def charged(self, charge: Charge, row: ChargeRow) -> None:
-        """A charge is written, unless its id came from outside and was there before."""
+        """Note a charge that was written, unless its id came from outside and was there before."""
         *_, day, scope = row[:4]
         if row[-1] == CALL:
             tokens, nanousd = charge.tokens, charge.cost_nanousd or 0
@@ -190,7 +190,7 @@ class Reservations:
         return counted
 
     def invalidate(self) -> None:
-        """Something else may have been written: balances must be read again."""
+        """Read balances again, because another connection may have written."""
         self._known.clear()
         self._kinds.clear()
         self._counting.clear()

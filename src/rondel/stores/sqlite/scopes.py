@@ -1,7 +1,7 @@
 """The scopes of charges, each kept once: a charge names its own by a number.
 
-Thousands of calls are for the same thing, so this makes most of a charge's row one number, and adding up many rows a
-matter of comparing numbers. Scopes are never changed or deleted. Knows no charge.
+Thousands of calls have the same scope, so one number replaces most of a charge's row, and sums over many rows only
+compare numbers. Scopes are never changed or deleted. Knows no charge.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 from ...charge import Scope
 from .executor import Executor
 
-NUMBERS_MAX = 4_096  # scopes whose numbers are kept at hand
+NUMBERS_MAX = 4_096  # scopes whose numbers are cached
 
 COLUMNS = "kind, model, engine, agent, conversation, person, roles, channel, guild, key, project"
 """In the order of a scope's fields; `roles` is JSON."""

@@ -1,5 +1,5 @@
-"""Full-text search over what was said, with SQLite's FTS5. Entries are indexed by the first search after them, so that
-appending stays as cheap as without it. Knows no event loop and no thread."""
+"""Full-text search over conversations, with SQLite's FTS5. Entries are indexed by the first search after them, so
+search does not slow down appending. Knows no event loop and no thread."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _index_conversation(connection: sqlite3.Connection, conversation: str, after
 
 
 def _forget(connection: sqlite3.Connection, conversation: str, turn: str) -> None:
-    """Forget what was said since a turn began that was undone."""
+    """Remove what was said since the beginning of a turn that was undone."""
     began = [
         entry.seq
         for entry in entries_after(connection, conversation, 0)

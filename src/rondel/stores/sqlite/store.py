@@ -40,10 +40,11 @@ BUSY_TIMEOUT_S = 5.0
 FINISH_DELAY_S = 0.05  # how long a finished job may wait to be deleted together with something else
 APPEND_DELAY_S = 0.01  # how long an append with `wait=False` may wait to be written together with something else
 LOOKS_MAX = 5
-"""Looks after which `wait_for_others` returns although nothing was written: a worker that died wrote nothing."""
+"""How often `wait_for_others` looks before it returns although nothing was written: a worker that died wrote
+nothing."""
 CHARGES_WAIT_S = 0.05
 """How long a charge may wait, so that many calls cost one commit. `kill -9` can lose the charges of this time."""
-CHARGES_WAIT_MAX = 256  # requests that may wait; with more they are written at once
+CHARGES_WAIT_MAX = 256  # how many requests may wait; more are written at once
 
 _encode = msgspec.json.Encoder().encode
 
@@ -51,7 +52,7 @@ _encode = msgspec.json.Encoder().encode
 class SqliteStore:
     """A store in the file `path`, for one event loop. The file and its folder are created when it is first used.
 
-    What was appended survives the death of the process; with `durability="full"`, also that of the machine.
+    Appended entries survive the death of the process; with `durability="full"`, also a power failure.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class SqliteStore:
     ) -> None:
         if durability not in get_args(Durability):
             raise StoreError(f"durability {durability!r} is unknown{nearest(durability, get_args(Durability))}")
-        # Links are resolved: locks and files beside the database are the same by whatever name it is reached.
+        # Links are resolved, so that locks and files next to the database are the same for every name of it.
         self.path = Path(os.path.realpath(path))
         self._clock = clock or SystemClock()
         file = DatabaseFile(self.path, durability=durability, busy_timeout_s=busy_timeout_s)
@@ -93,7 +94,7 @@ class SqliteStore:
     async def append(
         self, conversation: str, seq: int, events: tuple[DurableEvent, ...], *, at: float, wait: bool = True
     ) -> None:
-        """Queued before the first wait. An append whose caller is cancelled is written all the same."""
+        """Queued before the first wait. An append is written even if its caller is cancelled."""
         self._use()
         if not events:
             raise no_events(conversation)
@@ -112,7 +113,7 @@ class SqliteStore:
                 await self._writing.ask(request)
             finally:
                 self._forget_posted(conversation)
-                self._subscriptions.changed(conversation)  # not before: who reads now finds it
+                self._subscriptions.changed(conversation)  # not earlier: a reader that is woken must find it
         else:
             self._posted[conversation] = request
             self._post(request, APPEND_DELAY_S)
@@ -182,7 +183,7 @@ class SqliteStore:
         return put
 
     async def claim_job(self, id: str, *, patient: bool = True) -> Claim:
-        if id in self._claims:  # as nearly always: it was granted when the job was put
+        if id in self._claims:  # the usual case: it was granted when the job was put
             return "granted"
         claim, key, seq = await self.call(lambda c: self._writer.claim_job(c, id, patient=patient))
         if claim == "granted":
@@ -199,7 +200,7 @@ class SqliteStore:
 
     def finish_job(self, id: str) -> None:
         if self._closed:
-            # The job is found again after a restart, and its handler knows.
+            # The job is found again after a restart; its handler recognizes work that is done.
             return
         self._post(FinishJob(id), FINISH_DELAY_S)
         if (key := self._claims.pop(id, None)) is not None:
@@ -215,8 +216,8 @@ class SqliteStore:
         return await self.call(lambda c: self._writer.queue.send(c, signal), small=False)  # it may have pictures
 
     async def wait_for_others(self) -> list[Signal]:
-        """SQLite sends no notifications: look at a counter a few times. A commit looks at it, too, so a busy process
-        need not: the reader's thread costs more than the look."""
+        """Look at a counter a few times, because SQLite sends no notifications. A commit looks at it, too, so a busy
+        process need not: a wake-up of the reader's thread costs more than the look."""
         await self.worker_id()
         writer = self._writer
         for _ in range(LOOKS_MAX):
@@ -228,7 +229,7 @@ class SqliteStore:
             is_new = version != self._version
             if is_new:
                 signalled, self.subscribed = await self.reading(self._news)
-                if signalled:  # the version is not noted: a failure to take the signal must not lose it
+                if signalled:  # the version is not noted, so that a failure to take the signal does not lose it
                     return await self.call(lambda c: self._writer.queue.receive(c))
             self._version, self._others = version, others
             if is_new:
@@ -278,10 +279,10 @@ class SqliteStore:
         return await self.reading(lambda c: key_values.keys(c, namespace, prefix, after, limit, now))
 
     def keep_open(self, in_use: Callable[[str], bool]) -> None:
-        """Nothing is forgotten here."""
+        """Do nothing: nothing is ever dropped here."""
 
     async def aclose(self) -> None:
-        """Write what waits, then let go of the file. A second time does nothing."""
+        """Write what is queued, then close the file. A second call does nothing."""
         if self._closed or self._loop is None:
             self._closed = True
             return
@@ -292,7 +293,7 @@ class SqliteStore:
             self._flushing.cancel()
         if self._retrying is not None:
             self._retrying.cancel()
-        # The writer last: the last connection that closes removes the files beside the database.
+        # The writer last: the last connection to close removes the files next to the database.
         await self._reading.aclose()
         await self._writing.aclose()
 
@@ -307,31 +308,31 @@ class SqliteStore:
     def _use(self) -> None:
         loop = asyncio.get_running_loop()
         if self._closed:
-            raise StoreError(f"the store {self.path} is closed: make a new one to use it again")
+            raise StoreError(f"the store {self.path} is closed: create a new one to use it again")
         if loop is not self._loop:
             if self._loop is not None:
-                raise StoreError(f"the store {self.path} belongs to another event loop: make one store for each loop")
+                raise StoreError(f"the store {self.path} belongs to another event loop: create one store for each loop")
             self._writing.start(loop)
             self._reading.start(loop)
-            self._loop = loop  # last: if this is interrupted, the next use starts what is missing
+            self._loop = loop  # last: after an interruption, the next use starts what is missing
 
     def post(self, request: Charged) -> None:
-        """Have a charge written soon, with all that come meanwhile or with the next thing that is asked."""
+        """Write a charge soon, together with all that arrive in the meantime or with the next request."""
         if self._post(request, CHARGES_WAIT_S) >= CHARGES_WAIT_MAX:
             self._writing.wake()
 
     def _post(self, request: Write, delay_s: float) -> int:
-        """Have something written within this time, without waiting for it. Return how many requests wait."""
+        """Write something within this time, without waiting for it. Return how many requests wait."""
         self.write_within(delay_s)
         return self._writing.post(request)
 
     def ask(self, request: Write) -> Awaitable[Any]:
-        """Give a request to the writer, and return its result."""
+        """Send a request to the writer, and return its result."""
         self._use()
         return self._writing.ask(request)
 
     def call(self, call: Callable[[sqlite3.Connection], T], *, small: bool = True) -> Awaitable[T]:
-        """Do something in a transaction. What is not small, or may wait, is the writer thread's."""
+        """Do something in a transaction. The writer thread does what is not small or may wait."""
         return self.ask(Call(call, size=ROW_BYTES if small else inf))
 
     def post_call(
@@ -372,7 +373,7 @@ class SqliteStore:
         self._use()
         assert self._loop is not None, "a store that is in use has a loop"
         if delay_s >= self._flush_delay_s:
-            return  # the timer was set before for no longer than that
+            return  # the timer is already set to this delay or a shorter one
         if self._flushing is not None:
             self._flushing.cancel()
         self._flush_delay_s, self._flush_at = delay_s, min(self._flush_at, self._loop.time() + delay_s)
@@ -384,9 +385,9 @@ class SqliteStore:
         return self._writer.backlog.state
 
     def _retry_later(self) -> None:
-        """Have the writer try again what it could not write; called on any thread."""
+        """Make the writer try again what it could not write; called on any thread."""
         assert self._loop is not None, "a store is in use before anything is written"
-        # A closed loop writes nothing more: closing the writer tries for the last time.
+        # A closed loop writes nothing more; closing the writer is the last attempt.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._arm_retry)
 

@@ -1,10 +1,11 @@
-"""A thread that serves requests in order: all pending ones as one group, with one wake-up of the loop for each group.
+"""A thread that serves requests in order: all pending ones as one group, with one wake-up of the loop per group.
 
 Two threads that wake each other cost more than most requests. So a group that need not wait for anything is served on
 the loop's own thread while this one is idle. Knows no SQL: the function that serves a group is passed in.
 
 A second Ctrl-C under `asyncio.run` raises KeyboardInterrupt anywhere on the loop's thread, and a callback of the loop
-may be lost. Then all tasks are cancelled, and each must end: no request may stay unsettled, nor the lock be kept.
+may be lost. Then all tasks are cancelled, and each must end: no request may stay unsettled, and the lock must be
+released.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class StoreRequest(msgspec.Struct, kw_only=True, eq=False):
     """A request to a thread. The serving function sets `result` or `error`, and its thread then `settled`; the loop
     owns `waiter`.
 
-    A request that is served later is marked as `deferred`, and added to the group with which it is done.
+    A request that is served later is marked as `deferred`, and added to the group that completes it.
     """
 
     result: Any = None
@@ -56,7 +57,7 @@ class StoreThread(Generic[R]):
         at_once: Callable[[list[R]], bool] | None = None,
     ) -> None:
         self._serve, self._finish, self._at_once = serve, finish, at_once
-        self._serving = threading.RLock()  # for its owner: one that is interrupted may not know that it has it
+        self._serving = threading.RLock()  # reentrant: an interrupted owner may not know that it has the lock
         self._requests: deque[R] = deque()
         # A token wakes the thread, once for all requests of one pass of the loop; False ends it.
         self._tokens: SimpleQueue[bool] = SimpleQueue()
@@ -64,7 +65,7 @@ class StoreThread(Generic[R]):
         self._asked_at = 0.0
         self._asked_by: asyncio.Task[Any] | None = None
         self._end = StoreRequest()
-        # A daemon, so that a program that forgets to close the store can end. What was acknowledged is on disk.
+        # A daemon, so that a program that forgets to close the store can end. Acknowledged entries are on disk.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.loop: asyncio.AbstractEventLoop | None = None
 
@@ -124,11 +125,11 @@ class StoreThread(Generic[R]):
         """Add a request and wait for its result.
 
         It is in the queue before the first wait. A caller that is cancelled meanwhile gets CancelledError only after
-        the request was served: then it knows that it was done.
+        the request was served, so it knows that it was done.
         """
         self._requests.append(request)
-        # A single request is served here and now; requests of several tasks in one pass of the loop together. A task
-        # that asks again has had its answer, so it does not count as several.
+        # A single request is served here at once; requests of several tasks in one pass of the loop are served
+        # together. A task that asks again has had its answer, so it does not count as several.
         task, now = asyncio.current_task(self.loop), monotonic()
         crowd = self._waking or (now - self._asked_at < CROWD_S and task is not self._asked_by)
         self._asked_at, self._asked_by = now, task
@@ -158,7 +159,7 @@ class StoreThread(Generic[R]):
                 await request.waiter
             except asyncio.CancelledError as error:
                 cancelled = error
-                self._waking = False  # what was to wake the thread may be lost
+                self._waking = False  # the callback that wakes the thread may be lost
                 self._tokens.put(True)
         if cancelled is not None and request.error is None:
             raise cancelled

@@ -1,5 +1,5 @@
-"""Watchers of a log: those of this store, which look for what other processes write, and those of other processes, for
-which live events are written.
+"""Watchers of a log: this store's own look for what other processes write, and live events are written for those of
+other processes.
 
 Nothing here runs unless there is a watcher.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rondel.store")
 
-LOOK_S = 0.05  # How often a watcher looks for what other processes wrote. Nothing else tells of it.
+LOOK_S = 0.05  # How often a watcher looks for what other processes wrote. There is no notification.
 PUBLISH_S = 0.05  # how long live events are collected before they are written for watchers in other processes
 EVENTS_MAX = 2_048  # live events that are collected; more are dropped, and the watchers get `Lagged`
 
@@ -122,7 +122,7 @@ class Subscriptions:
         self._store.write_within(PUBLISH_S)
 
     def flush(self) -> None:
-        """Have the collected events written, before whatever is appended next: watchers read both in order."""
+        """Write the collected events before whatever is appended next, because watchers read both in order."""
         pending, self.pending = self.pending, {}
         now = self._store.now()
         for conversation, batches in pending.items():
@@ -143,7 +143,7 @@ class Subscriptions:
         self._expiring = None
         now = self._store.now()
         self._store.post_call(lambda c: live.expire(c, self._writer.worker_id, now))
-        if abs(now - self._written_at) < live.KEEP_S:  # some were written since: they are kept until the next time
+        if abs(now - self._written_at) < live.KEEP_S:  # some were written since; they stay until the next time
             self._expire_later()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ _workers: WeakSet[Worker] = WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """A forked process shares the handle, and with it the lock: its parent would seem alive after its death."""
+    """Close the handle in a forked process: it shares the lock, so its parent would seem alive after its death."""
     for worker in list(_workers):
         worker.leave()
 
@@ -48,7 +48,7 @@ class Worker:
                     f"the folder of the database {database} cannot be written ({error.strerror}): "
                     "check its permissions, or give another path"
                 ) from error
-            # Before it is locked, another worker that tidies up may take the new file for that of a dead one.
+            # Before it is locked, another worker that cleans up may think that the new file is a dead worker's.
             if try_lock(handle) and path.exists():
                 return cls(id, path, handle)
             os.close(handle)
@@ -87,12 +87,12 @@ def _is_free(path: Path, *, remove: bool = False) -> bool:
     try:
         free = try_lock(handle)
         if free and remove and sys.platform != "win32":
-            # While the lock is held: a worker that is just starting notices that its file is gone.
+            # While the lock is held, so that a worker that is just starting notices that its file is gone.
             path.unlink(missing_ok=True)
     finally:
         os.close(handle)
     if free and remove and sys.platform == "win32":
-        # There a file that is open cannot be removed, ours included; one that a new worker opened stays.
+        # There an open file cannot be removed, not even by us; one that a new worker has opened stays.
         with suppress(OSError):
             path.unlink()
     return free

@@ -1,5 +1,5 @@
-"""Commits a group of requests in one transaction: a small one on the loop's own thread when nothing can make it wait,
-because a thread costs two to four times as much; everything else on the writer thread.
+"""Commits a group of requests in one transaction: a small one on the loop's own thread if nothing can make it wait,
+because a thread costs two to four times as much; all others on the writer thread.
 
 One statement inserts many rows: each statement releases the interpreter lock and must get it back from a busy event
 loop, so a group costs as much as its number of statements. Knows no event loop.
@@ -45,7 +45,7 @@ _size_of: Callable[[Write], float] = attrgetter("size")
 
 
 class _TakesLongError(Exception):
-    """Raised on the loop's thread: the group is rolled back and left to the writer thread."""
+    """Raised on the loop's thread: the group is rolled back, and the writer thread serves it."""
 
 
 class SqliteWriter:
@@ -62,13 +62,13 @@ class SqliteWriter:
         self._file, self._path = file, file.path
         self._retry_later, self._set_subscribed = retry_later, set_subscribed
         self.backlog = Backlog(file.path)
-        # One connection for both threads: each would take the other's commits for those of another process.
+        # One connection for both threads: with two, each would see the other's commits as another process's.
         self._connection: sqlite3.Connection | None = None
         self._may_wait = False
         self._commits_at_once = 0
         self._log_moved_at = 0
-        self.looks = 0  # how many commits have looked whether another connection has written
-        self.others = 0  # how many of them found that one had
+        self.looks = 0  # how many commits have checked whether another connection has written
+        self.others = 0  # how many of them found that one has
         self._worker: Worker | None = None
         self._data_version: int | None = None
         self._known: dict[str, ConversationInfo] = {}
@@ -91,7 +91,7 @@ class SqliteWriter:
         """Commit a group, and what could not be written before; late charges are added to the group as done."""
         with self._waiting():
             late = self._write_backlog() if self.backlog.is_due else []
-            # First: a job that is put again under its old id must not be deleted.
+            # First, so that a job that is put again under its old id is not deleted.
             unforgotten, self._unforgotten = self._unforgotten, []
             self._serve([*unforgotten, *group])
             if self._connection is not None and self._commits_at_once >= AT_ONCE_COMMITS_MAX:
@@ -127,7 +127,7 @@ class SqliteWriter:
         except Exception as error:
             self._roll_back(connection)
             fault = self._file.fault_of(error)
-            # What the disk refuses, it refuses for all charges: a thousand attempts would only take longer.
+            # If the disk fails, it fails for all charges: a thousand attempts would only take longer.
             failed = isinstance(fault, StoreError)
             charged: list[Write] = [one for one in group if failed and isinstance(one, Charged)]
             parts = [[one] for one in group if one not in charged] + [charged] * bool(charged)
@@ -166,13 +166,13 @@ class SqliteWriter:
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Move the write-ahead log into the database.
 
-        A failure is not that of the group that was just committed, and the next checkpoint makes up for it.
+        A failure does not concern the group that was just committed, and the next checkpoint repeats the work.
         """
         self._commits_at_once = 0
         try:
             connection.execute("pragma wal_checkpoint(passive)").fetchone()
         except sqlite3.Error as error:
-            logger.warning("the log of %s could not be moved into it yet: %s", self._path, error)
+            logger.warning("the log of %s could not be moved into the database yet: %s", self._path, error)
 
     def _begin_log(self, connection: sqlite3.Connection) -> None:
         """Make the first commit after the log was moved into the database, here or by a large commit: it syncs the new
@@ -183,7 +183,7 @@ class SqliteWriter:
 
     def _fail(self, group: Sequence[Write], fault: Exception) -> None:
         for request in group:
-            # A copy for each: an exception that is raised in two places has the traceback of neither.
+            # A copy for each: an exception that is raised in two places has a wrong traceback.
             request.error = type(fault)(*fault.args) if isinstance(fault, StoreError) else fault
             if isinstance(request, Append):
                 if request.awaited:
@@ -192,13 +192,13 @@ class SqliteWriter:
                     self._unreported.setdefault(request.conversation, request.error)
             elif isinstance(request, FinishJob):
                 if not request.late:
-                    logger.warning("job %r is finished and cannot be deleted yet: %s", request.id, fault)
+                    logger.warning("job %r has finished but cannot be deleted yet: %s", request.id, fault)
                 request.late, request.error = True, None
                 self._unforgotten.append(request)
             elif isinstance(request, Charged):
                 self._keep_late(request, fault)
             elif isinstance(request, Put) or (isinstance(request, Call) and not request.awaited):
-                logger.warning("something that no caller waits for could not be written: %s", fault)
+                logger.warning("a write in the background failed: %s", fault)
 
     def _keep_late(self, request: Charged, fault: Exception) -> None:
         """Keep a charge for later that no caller waits for. One that can never be written is lost."""
@@ -208,7 +208,7 @@ class SqliteWriter:
         if isinstance(fault, StoreError):
             self.backlog.add(request, fault)
         else:
-            logger.warning("what the call %r spent could not be written: %s", charge and charge.id, fault)
+            logger.warning("the charge of the call %r could not be written: %s", charge and charge.id, fault)
             self.backlog.lose(request, fault)
 
     def _write_backlog(self) -> list[Write]:
@@ -304,14 +304,14 @@ class SqliteWriter:
             if connection.in_transaction:
                 connection.execute("rollback")
         except sqlite3.Error:
-            # This connection cannot be used any more; the next group opens the file again.
+            # This connection can no longer be used; the next group opens the file again.
             self._file.close(connection)
             self._connection = self._data_version = None
 
     # --- entries --------------------------------------------------------------------------------------------------
 
     def _drop_stale(self, connection: sqlite3.Connection) -> None:
-        """Another connection has written since: drop what this writer knows."""
+        """Drop cached state, because another connection has written."""
         self.others += 1
         self._known.clear()
         self._reservations.invalidate()
@@ -319,13 +319,13 @@ class SqliteWriter:
         self._set_subscribed(live.subscribed(connection, self.queue.is_alive_elsewhere))
 
     def _admit(self, connection: sqlite3.Connection, request: Append) -> None:
-        """The fence: an append whose position is not the next one fails alone."""
+        """Check the fence: an append whose position is not the next one fails alone."""
         id = request.conversation
         appended = self._appended.get(id)
         if appended is None:
             known = self._known.get(id)
             if known is None:
-                # Asked only if another connection has written since the last time: a claim is a write, too.
+                # Checked only if another connection has written since the last time: a claim is a write, too.
                 if "/" not in id and not self.queue.may_write(connection, id):
                     return self._refuse(request, works_elsewhere(id))
                 known = self._known[id] = stored_info(connection, id)
@@ -339,11 +339,11 @@ class SqliteWriter:
         self._appended[id] = appended
 
     def _refuse(self, request: Append, error: Exception) -> None:
-        """No caller waits for a posted append: the next one that is waited for raises its error."""
+        """Keep the error of a posted append, for which no caller waits: the next awaited append raises it."""
         id = request.conversation
         request.error = self._unreported.get(id) or error
         if request.awaited:
-            self._reported.append(id)  # if the transaction is committed: else it is tried again
+            self._reported.append(id)  # if the transaction is committed; otherwise it is tried again
         else:
             self._unreported.setdefault(id, request.error)
 
@@ -366,22 +366,22 @@ class SqliteWriter:
         rows: list[LogRow] = []
         relisted: list[tuple[str, int, str]] = []
         for id, requests in appended.items():
-            before = self._known.pop(id)  # and added again, as the one that was used last
+            before = self._known.pop(id)  # and added again, as the most recently used one
             info = self._known[id] = before.after(*[entry for request in requests for entry in request.entries])
             infos.append(row_of(info))
             rows += _log_rows(id, requests)
             if before.seq and (now := listed(info)) != listed(before):
                 relisted.append((*now, id))
         _insert(connection, _upsert_infos, infos)
-        for row in relisted:  # rarely: their indexes are written only then
+        for row in relisted:  # rare: only then are their indexes written
             connection.execute("update conversations set person = ?, hour = ? where id = ?", row)
         _insert(connection, _insert_log_rows, rows)
         while len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]
 
     def _put_values(self, connection: Executor) -> None:
-        """Write the last value of each key. New rows come first: they take the room of those that are removed, where
-        the other order would give a page back and ask for it again."""
+        """Write the last value of each key. New rows come first and take the space of removed ones: the other order
+        would free a page and allocate it again."""
         puts, self._values = self._values, {}
         for put in puts.values():
             if put.row[2] is not None:
@@ -441,7 +441,7 @@ class SqliteWriter:
         worker = self.worker_id
         refusal = self._reservations.reserve(connection, request.reserved, request.caps, worker)
         if refusal is not None and (refusal.balance.reserved_tokens or refusal.balance.reserved_nanousd):
-            # A worker that has died since may have reserved some of it: that counts as spent now.
+            # A worker that has died since may have reserved some of it, which now counts as spent.
             self._reconcile(connection, request.now)
             refusal = self._reservations.reserve(connection, request.reserved, request.caps, worker)
         self._unrolled += refusal is None
@@ -462,7 +462,8 @@ class SqliteWriter:
         ledger.roll_up(connection, dimension)
 
     def _bring_forward(self, connection: Executor, now: float) -> None:
-        """Write the charges, and reconcile at the first use and then once a minute, because workers rarely die."""
+        """Write the charges, and look for dead workers at the first use and then once a minute, because workers rarely
+        die."""
         if self._charged:
             self._keep_charges(connection)
         if abs(now - self._reconciled_at) >= RECONCILE_S:
@@ -471,7 +472,7 @@ class SqliteWriter:
     def _reconcile(self, connection: Executor, now: float) -> None:
         self._reconciled_at = now
         self._reservations.count_lost(connection, now, self._is_dead)
-        self._unrolled = ledger.unrolled(connection)  # other processes, or many short ones, have charged, too
+        self._unrolled = ledger.unrolled(connection)  # other processes, or many short ones, may have charged, too
 
     def _keep_charges(self, connection: Executor) -> None:
         if self._unrolled >= ledger.ROLL_UP_EVERY:
@@ -515,8 +516,8 @@ def _insert(connection: Executor, statement: Callable[[int], str], rows: Sequenc
 
 
 def _log_rows(conversation: str, appended: Sequence[Append]) -> list[LogRow]:
-    """Return what a transaction appends to a conversation as one row, or as several if that would be large: a row of
-    its own for each entry takes twice as long to write."""
+    """Return what a transaction appends to a conversation as one row, or as several if that would be large. A row per
+    entry would take twice as long to write."""
     rows: list[LogRow] = []
     texts, size = list[str](), 0
     for request in appended:

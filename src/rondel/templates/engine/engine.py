@@ -1,4 +1,4 @@
-"""The engine of an agent's own text in one turn: it finds in the transcript how much of the text was said."""
+"""The engine of an agent's own text in one turn: it reads from the transcript how much of the text was sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Values: TypeAlias = Mapping[Key, str]
 
 
 class TemplateEngine:
-    """Answers with an agent's own text in one turn, and calls `model` for what the text leaves open."""
+    """Answers with an agent's own text in one turn, and calls `model` where the text leaves something open."""
 
     def __init__(self, script: Script, turn: Turn, model: Engine) -> None:
         self._script, self._turn, self._model = script, turn, model
@@ -49,7 +49,7 @@ class TemplateEngine:
     def fill(self, nodes: tuple[Node, ...]) -> tuple[Node, ...] | None:
         """Return the author's nodes with all values filled in; None if all of them are blank: then no model is called.
         Nothing is filled in while a directive still has to run, because that prompt is not sent."""
-        if not self._script.needs_model:  # it answers a blank message, too
+        if not self._script.needs_model:  # without a model, it answers a blank message, too
             return (Node("words", text=self._script.agent.template or self.name, role="system"), *nodes)
         if not self._script.templates or self._missing():
             return nodes
@@ -100,8 +100,8 @@ class TemplateEngine:
         return _ready(self._script.working, self._results()) if self._script.working else ()
 
     def _interrupted(self) -> CarriedOut | None:
-        """Return the output that was interrupted by a directive which has run since. The rounds after it belong to it:
-        they ran directives whose arguments were not known before."""
+        """Return the output that a directive interrupted which has run since. The rounds after it belong to it: they
+        ran directives whose arguments were not known before."""
         done = self._done("output") if self._script.agent.expands_output else []
         return done[0] if done else None
 

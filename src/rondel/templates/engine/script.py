@@ -46,7 +46,7 @@ class Script:
         return {tool.name: tool for tool in tools}
 
     def allows(self, directive: Directive) -> bool:
-        """Whether a directive in the agent's output is run: it may name only this agent and its recruits."""
+        """Return whether a directive in the agent's output is run: it may name only this agent and its recruits."""
         named = {one.agent for one in directive.walk()} - {""}
         return named <= {self.agent.name, *self.agent.recruits}
 

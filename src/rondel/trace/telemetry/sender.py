@@ -1,7 +1,7 @@
 """Sends turns to an OpenTelemetry collector: OTLP over HTTP, in batches, in the background.
 
-One thread makes spans and the library's own thread sends them. If the collector is slow or gone, spans are lost and
-nothing else; `problem` says so once. The library is imported with the first turn.
+One thread makes spans and the library's own thread sends them. If the collector is slow or unavailable, only spans are
+lost; `problem` says so once. The library is imported with the first turn.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class _Batches:
         self._processor.force_flush()
 
     def close(self, wait_s: float) -> None:
-        # The processor would wait half a minute for a collector that is gone.
+        # The processor would wait half a minute for an unavailable collector.
         closing = threading.Thread(target=self._processor.shutdown, name="rondel-telemetry-close", daemon=True)
         closing.start()
         closing.join(wait_s)

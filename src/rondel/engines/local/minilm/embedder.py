@@ -19,7 +19,7 @@ from ..weights import EMBEDDERS, Progress, Weights, is_present, path_of, pull
 from .wordpiece import WordPiece
 
 TOKENS_MAX = 256  # the length that the model was trained for
-BATCH = 16  # texts that pass the model together; more cost memory and are no faster
+BATCH = 16  # texts that run through the model together; more would cost memory without being faster
 NEEDS = "the embedded embedding model needs the extra: pip install '.[knowledge]' in a checkout"
 
 
@@ -28,8 +28,8 @@ def has_runtime() -> bool:
 
 
 class LocalEmbedder:
-    """An embedding model in this process. Its weights must be there: `rondel model pull`, or `rondel knowledge sync`,
-    which asks."""
+    """An embedding model in this process. Its weights must be downloaded first: `rondel model pull`, or `rondel
+    knowledge sync`, which asks."""
 
     dimensions = 384
 
@@ -45,7 +45,7 @@ class LocalEmbedder:
         self._session: Any = None
 
     @cached_property
-    def _words(self) -> WordPiece:  # reading the vocabulary takes a while, and many embedders are never asked
+    def _words(self) -> WordPiece:  # reading the vocabulary takes a while, and many embedders are never used
         return WordPiece()
 
     @property
@@ -68,7 +68,7 @@ class LocalEmbedder:
             raise EngineError(f"{text} ({self.weights.size})", provider="local", model=self.weights.name)
         vectors: list[Vector | None] = [None] * len(texts)
         tokens = [self._words.tokens(text, TOKENS_MAX) for text in texts]
-        # Texts of like length pass together, so that little is padded.
+        # Texts of similar length run together, so that there is little padding.
         order = sorted(range(len(texts)), key=lambda index: len(tokens[index]))
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]

@@ -24,7 +24,7 @@ def vocabulary() -> Mapping[str, int]:
 
 
 class WordPiece:
-    """Tokenizes texts; words that it has seen are cached."""
+    """Tokenizes texts, and caches words."""
 
     def __init__(self) -> None:
         self._ids = vocabulary()
@@ -48,7 +48,8 @@ class WordPiece:
         return known
 
     def _split(self, word: str) -> tuple[int, ...]:
-        """Split a word, each time at its longest known beginning. One that cannot be split completely is unknown."""
+        """Split a word, each time after its longest known beginning. A word that cannot be split completely is
+        unknown."""
         if len(word) > WORD_CHARS_MAX:
             return (UNKNOWN,)
         ids: list[int] = []
@@ -66,7 +67,7 @@ class WordPiece:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield words in lower case and without accents; punctuation and Chinese characters are words of their own."""
+    """Yield words in lower case and without accents; each punctuation mark and Chinese character is a word."""
     if text.isascii():
         for found in _ASCII.finditer(_ASCII_CONTROLS.sub("", text).lower()):
             yield found[0]

@@ -50,7 +50,7 @@ Address: TypeAlias = Url | Wheels
 
 
 ToolFormat: TypeAlias = Literal["native", "examples"]
-"""How a model calls tools: as its own chat template writes it, or as JSON that examples show it."""
+"""How a model calls tools: in the form of its own chat template, or as JSON that examples show."""
 
 
 class Card(Value, frozen=True):
@@ -80,7 +80,7 @@ class Weights(Value, frozen=True):
     addresses: tuple[Address, ...]
     card: Card = Card()
     is_own: bool = False
-    """Whether the user named it by its address; what is known of it is then recorded beside the file."""
+    """Whether the user named it by its address; its facts are then recorded next to the file."""
 
     @property
     def size(self) -> str:
@@ -104,7 +104,7 @@ def _parts(package: str, version: str, number: int, part_bytes: int, size_bytes:
 
 
 def _untried(name: str, title: str, path: str, megabytes: int, licence: str) -> Weights:
-    """A model that Rondel's own programs have not measured. `path` is its repository and file on the hub."""
+    """Return a model that Rondel's own programs have not measured. `path` is its repository and file on the hub."""
     repository, _, file = path.rpartition("/")
     return Weights(
         name=name,
@@ -209,7 +209,7 @@ EMBEDDERS: tuple[Weights, ...] = (
 
 
 def cache_folder() -> Path:
-    """Where weights are kept: `models` in $RONDEL_CACHE, or in `rondel` of the user's cache folder (XDG)."""
+    """Return the folder for weights: `models` in $RONDEL_CACHE, or in `rondel` of the user's cache folder (XDG)."""
     if own := os.environ.get("RONDEL_CACHE"):
         return Path(own).expanduser().absolute() / "models"
     xdg = os.environ.get("XDG_CACHE_HOME", "")

@@ -14,14 +14,14 @@ from ....http import Answer, Client, Head, HttpError, environment_proxy
 from .catalog import Url
 from .partial import CHUNK_BYTES, AddressFailed, PartialFile, Steps
 
-ANSWER_TIMEOUT_S = 8.0  # without internet the next address is tried after this long
+ANSWER_TIMEOUT_S = 8.0  # without internet, the next address is tried after this time
 SILENCE_TIMEOUT_S = 30.0
 REDIRECTS_MAX = 5
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def hub() -> str:
-    """The address of the Hugging Face hub, or of a mirror of it (`HF_ENDPOINT`, as its own tools read it)."""
+    """Return the address of the Hugging Face hub, or of a mirror of it (`HF_ENDPOINT`, as its own tools read it)."""
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
 
 
@@ -84,7 +84,7 @@ async def _download(url: str, part: PartialFile) -> AsyncGenerator[None]:
                     yield
                 return
         except HttpError as error:
-            if part.size <= start:  # connect again only as long as that brings bytes
+            if part.size <= start:  # connect again only while that brings bytes
                 raise AddressFailed(str(error), unreachable=True) from error
 
 
@@ -95,7 +95,8 @@ def _check_size(answer: Answer, part: PartialFile) -> None:
 
 
 def _version_of(answer: Answer) -> str:
-    """What tells this content from a later one at the same address; empty if the server does not say."""
+    """Return what distinguishes this content from a later version at the same address; empty if the server does not
+    say."""
     etag = answer.headers.get("etag", "")
     return etag if etag and not etag.startswith("W/") else answer.headers.get("last-modified", "")
 
@@ -130,7 +131,7 @@ async def _open(url: str, start: int, part: PartialFile | None) -> AsyncGenerato
 
 
 def _linked(answer: Answer) -> str:
-    """The hub names the SHA-256 of a large file where it redirects to its storage."""
+    """Return the SHA-256 of a large file, which the hub names where it redirects to its storage."""
     return answer.headers.get("x-linked-etag", "").strip('"')
 
 

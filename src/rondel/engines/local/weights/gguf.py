@@ -1,6 +1,6 @@
 """What a GGUF file says about itself: name, licence, size, context, and whether its template has tools.
 
-The file is untrusted, so every length is checked and nothing but a few short values is kept.
+The file is untrusted, so every length is checked and only a few short values are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ITEMS_MAX = 4_000_000
 TEXT_BYTES_MAX = 1 << 20
 _STRING, _ARRAY = 8, 9
 _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<I", 7: "<?", 10: "<Q", 11: "<q", 12: "<Q"}
-# 6 and 12 are fractions, whose values are not used: only their size matters
+# 6 and 12 are floats, whose values are not used: only their size matters
 _SIZES = {kind: struct.calcsize(form) for kind, form in _FORMATS.items()}
 _TEMPLATE = "tokenizer.chat_template"
 _TOOLS = re.compile(r"\{[{%][^{}'\"]*\btools\b")  # the variable; the word may also be in a text
@@ -100,7 +100,7 @@ class _Reader:
         if kind in _SIZES:
             self._bytes(number * _SIZES[kind])
         elif kind == _STRING:
-            # 300,000 times for a large vocabulary, so nothing is decoded and nothing is called but this.
+            # Runs 300,000 times for a large vocabulary, so nothing is decoded and nothing else is called.
             at, content, unpack = self._at, self._content, struct.Struct("<Q").unpack_from
             for _ in range(number):
                 at += 8 + unpack(content, at)[0]

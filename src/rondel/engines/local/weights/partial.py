@@ -16,7 +16,7 @@ Steps: TypeAlias = AsyncGenerator[tuple[int, str]]
 
 
 class AddressFailed(Exception):
-    """This address did not give the content; the next one may."""
+    """This address did not provide the content; the next one may."""
 
     def __init__(self, reason: str, *, unreachable: bool = False) -> None:
         self.unreachable = unreachable
@@ -26,8 +26,8 @@ class AddressFailed(Exception):
 class PartialFile:
     """A file that is hashed as it grows. What an earlier download left in it is kept.
 
-    With `versioned`, the server's name for the version of the content is kept beside it. Where no hash is known, only
-    that can tell whether the rest still belongs to the beginning; without it the download starts again.
+    With `versioned`, the server's name for the version of the content is kept next to it. If no hash is known, only
+    this can tell whether the rest still belongs to the beginning; without it, the download starts again.
     """
 
     def __init__(self, path: Path, size_bytes: int | None = None, *, versioned: bool = False) -> None:
@@ -80,7 +80,7 @@ class PartialFile:
         return self._hash.hexdigest()
 
     async def flush(self) -> None:
-        """Make what was appended survive a power failure."""
+        """Make the appended bytes survive a power failure."""
         await in_thread(self._flush)
 
     def _flush(self) -> None:

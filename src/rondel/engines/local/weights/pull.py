@@ -28,17 +28,17 @@ _OTHER_DISK = "set RONDEL_CACHE to a folder on another disk"
 class Progress(NamedTuple):
     done_bytes: int
     total_bytes: int
-    what: str  # where the bytes come from, or what else is going on
+    what: str  # where the bytes come from, or what else is happening
 
 
 async def pull(weights: Weights) -> AsyncGenerator[Progress]:
-    """Bring the weights to `path_of(weights)`, with their progress. Close it to stop; the partial download is kept.
-    Raises EngineUnreachable when no address could be reached, EngineError for anything else (a full disk, wrong
+    """Download the weights to `path_of(weights)`, and yield the progress. Close it to stop; the partial download is
+    kept. Raises EngineUnreachable if no address could be reached, EngineError for anything else (a full disk, wrong
     content)."""
     path = path_of(weights)
     with _disk_errors(weights, path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The lock is the system's, on a file that stays: it ends with its process, however that ends.
+        # The lock is the system's, on a file that stays: it is released when its process ends, in any way.
         with path.with_name(f"{path.name}.lock").open("a+b") as lock:
             async with aclosing(_wait_for(lock, weights, path)) as steps:
                 async for done in steps:
@@ -65,7 +65,7 @@ async def pull(weights: Weights) -> AsyncGenerator[Progress]:
 
 
 def read_address(address: Address, part: PartialFile) -> Steps:
-    """Append what is missing, by the kind of the address. The readers are imported when something is downloaded."""
+    """Append what is missing, depending on the kind of address. Readers are imported only for a download."""
     if isinstance(address, Url):
         from .download import read_url
 
@@ -106,7 +106,7 @@ async def _complete(part: PartialFile, address: Address, weights: Weights) -> St
 
 
 def _with_recorded_hash(weights: Weights) -> Weights:
-    """A model without a known hash is checked against what its first download recorded."""
+    """Return a model without a known hash with the one that its first download recorded."""
     recorded = read_record(weights.file)
     if recorded is None:
         return weights
@@ -122,7 +122,7 @@ def _source(weights: Weights) -> str:
 
 
 def _check_content(part: PartialFile, weights: Weights) -> None:
-    """A file that no catalog knows must at least be a model."""
+    """Check that a file that no catalog knows is at least a model."""
     try:
         read_metadata(part.path)
     except EngineError as error:
@@ -199,7 +199,7 @@ async def _wait_for(lock: IO[bytes], weights: Weights, path: Path) -> AsyncGener
 
 
 def downloaded_bytes(path: Path) -> int:
-    """Return how much of a file is there, and will be continued."""
+    """Return how many bytes of a file are there; the download continues after them."""
     total = 0
     for file in path.parent.glob(f"{path.name}*.part"):
         with suppress(FileNotFoundError):

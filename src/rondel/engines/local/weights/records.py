@@ -1,4 +1,4 @@
-"""What is known of downloaded models: a small JSON file beside the weights that no catalog has a hash for.
+"""Facts about downloaded models: a small JSON file next to weights for which no catalog has a hash.
 
 The hash is recorded when a model is downloaded. A file that has changed since then is hashed again before it is used.
 """
@@ -49,17 +49,17 @@ class Record(Value, frozen=True):
 
 
 def card_of(size_bytes: int) -> Card:
-    """The settings of a model that is only known by its file."""
+    """Return the settings of a model that is only known by its file."""
     return Card(Options(temperature=0.7, top_p=0.9), 1.05, small=size_bytes <= SMALL_BYTES_MAX)
 
 
 def card_of_file(path: Path) -> Card:
-    """The settings of a model's file that was never downloaded."""
+    """Return the settings of a model's file that was never downloaded."""
     return card_of(path.stat().st_size if path.exists() else 0)
 
 
 def tool_format_of(card: Card, path: Path) -> tuple[ToolFormat, str]:
-    """Return how a model calls tools, and why so. Raises EngineError if its template cannot do what the card says."""
+    """Return how a model calls tools, and why. Raises EngineError if its template cannot do what the card says."""
     if card.tool_format == "examples":
         return "examples", "this model was measured with it"
     if read_metadata(path).has_tools:
@@ -137,7 +137,8 @@ def find(name: str) -> Weights:
 
 
 def is_present(weights: Weights) -> bool:
-    """Whether the file is there in its full size. Its hash was checked when it arrived; `pull` checks it again."""
+    """Return whether the file is there in its full size. Its hash was checked when it arrived; `pull` checks it
+    again."""
     if not weights.sha256:
         recorded = read_record(weights.file)
         return recorded is not None and is_present(recorded.weights)
@@ -148,7 +149,7 @@ def is_present(weights: Weights) -> bool:
 
 
 def check_unchanged(path: Path) -> None:
-    """Raise EngineError if a recorded file is no longer what was downloaded. Hashes it only if it was touched."""
+    """Raise EngineError if a recorded file is no longer what was downloaded. Hashes it only if it was modified."""
     record = read_record(path.name) if path.parent == cache_folder() else None
     if record is None:
         return

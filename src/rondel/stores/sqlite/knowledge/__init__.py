@@ -1,5 +1,5 @@
-"""Knowledge bases in a file of their own beside the store's: a large sync delays no conversation, and the file can be
-deleted, because all of it can be made again. `rows` has the SQL, `matrix` the vectors in memory."""
+"""Knowledge bases in a file of their own next to the store's: a large sync delays no conversation, and the file can be
+deleted, because everything in it can be rebuilt. `rows` has the SQL, `matrix` the vectors in memory."""
 
 from .store import SqliteKnowledge
 

@@ -1,6 +1,6 @@
 """The vectors of one base as a matrix in memory: the only file that knows numpy. It is imported with the first search.
 
-Rows are added at the end and a removed one is replaced by the last, so a change costs as much as it changes.
+Rows are added at the end, and a removed one is replaced by the last, so the cost is that of the changed rows only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy
 
 GROWTH = 1.1
-"""How much larger the matrix becomes when it is full; with more, memory would be wasted on a base that rarely grows."""
+"""The factor by which a full matrix grows; a larger one would waste memory on a base that rarely grows."""
 
 
 def _numpy() -> Any:
@@ -40,7 +40,7 @@ class Matrix:
         return self._size
 
     def difference(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the ids that the matrix lacks, and the rows that it has too many, the last first."""
+        """Return the ids that the matrix lacks, and its surplus rows, the last one first."""
         np = _numpy()
         wanted, have = np.asarray(ids, dtype=np.int64), self._ids[: self._size]
         missing = wanted[~np.isin(wanted, have)]
@@ -48,7 +48,7 @@ class Matrix:
         return missing.tolist(), spare[::-1].tolist()
 
     def remove(self, rows: Iterable[int]) -> None:
-        """Remove rows, the last first."""
+        """Remove rows, the last one first."""
         for row in rows:
             last = self._size = self._size - 1
             if row != last:
@@ -70,7 +70,7 @@ class Matrix:
             self._size += 1
 
     def nearest(self, vector: Vector, limit: int, documents: Sequence[int] | None = None) -> list[Hit]:
-        """Return the nearest chunks, the best first; only those of the given documents, if there are any."""
+        """Return the nearest chunks, best first; with `documents`, only theirs."""
         np = _numpy()
         if not self._size:
             return []

@@ -23,8 +23,8 @@ from ....contracts.knowledge import (
     embedded_text,
 )
 
-WORDS_MAX = 64  # words of a query that are searched for
-SHORT = 3  # shorter words, such as "of the", make no phrase: they are everywhere, and cost the most to look up
+WORDS_MAX = 64  # how many words of a query are searched
+SHORT = 3  # shorter words, such as "of the", form no phrase: they are everywhere, and cost the most to look up
 BATCH = 500  # parameters of one statement
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -54,7 +54,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             unique (base, path)
         )
         """,
-        # Ids are never used again: the matrix in memory knows chunks by their ids.
+        # Ids are never reused: the matrix in memory knows chunks by their ids.
         """
         create table chunks (
             id       integer primary key autoincrement,
@@ -105,7 +105,7 @@ def make_base(connection: sqlite3.Connection, key: str) -> int:
     if (known := base_id(connection, key)) is not None:
         return known
     id = connection.execute("insert into bases (key) values (?) returning id", (key,)).fetchone()[0]
-    # A table for each base, so that how rare a word is depends on no other base. Its texts are in `chunks`.
+    # A table for each base, so that a word's rarity does not depend on other bases. The texts are in `chunks`.
     connection.execute(
         f"create virtual table words_{id} using fts5(text, headings, title, content='', "
         "tokenize='porter unicode61 remove_diacritics 2')"
@@ -187,7 +187,7 @@ def apply(connection: sqlite3.Connection, key: str, changes: Changes, at: float)
         spare |= _drop_chunks(connection, base, path)
         connection.execute("delete from documents where base = ? and path = ?", (base, path))
     for old in changes.moved:
-        # By an odd name first: two files may have exchanged their names.
+        # First to a temporary name: two files may have swapped their names.
         connection.execute("update documents set path = ? where base = ? and path = ?", (f"\0{old}", base, old))
     for old, document in changes.moved.items():
         _update(connection, base, f"\0{old}", document)
@@ -296,7 +296,7 @@ def _indexed(connection: sqlite3.Connection, base: int, path: str) -> list[tuple
 
 
 def _forget(base: int) -> str:
-    # An index without content is told what to forget.
+    # An index without content must be told what to delete.
     return f"insert into words_{base} (words_{base}, rowid, text, headings, title) values ('delete', ?, ?, ?, ?)"
 
 
@@ -361,13 +361,13 @@ def vectors_of(connection: sqlite3.Connection, base: int, ids: Sequence[int]) ->
 
 # --- search -----------------------------------------------------------------------------------------------------------
 
-_WEIGHTS = "1.0, 1.0, 0.5"  # of text, headings and title: a title stands at every chunk of its document
+_WEIGHTS = "1.0, 1.0, 0.5"  # of text, headings and title: every chunk of a document has its title
 _CHUNK = "chunks.id, path, title, tags, text, headings, line, page"
 
 
 def query_of(words: str) -> str:
-    """Return a query for any of the words of a person's text, and for neighbours as phrases, so that chunks in which
-    they are neighbours, too, come first. None of the text is read as syntax."""
+    """Return a query for any of the words of a person's text, and for adjacent words as phrases, so that chunks that
+    contain these come first. None of the text is read as syntax."""
     found = _WORD.findall(words_of(words))[:WORDS_MAX]
     phrases = (f"{one} {next}" for one, next in pairwise(found) if len(one) > SHORT and len(next) > SHORT)
     return " OR ".join(f'"{term}"' for term in dict.fromkeys((*found, *phrases)))
@@ -390,7 +390,7 @@ def find_words(connection: sqlite3.Connection, key: str, words: str, limit: int,
 
 
 def matching_documents(connection: sqlite3.Connection, base: int, filter: Filter) -> list[int] | None:
-    """Return the documents that a filter lets through; None if it is empty."""
+    """Return the documents that match a filter; None if it is empty."""
     condition, values = _condition(base, filter)
     return [id for (id,) in connection.execute(condition, values)] if condition else None
 

@@ -34,7 +34,7 @@ MATRICES_MAX = 8  # bases whose vectors are kept in memory
 
 class SqliteKnowledge:
     """Knowledge bases in the file `path`, for one event loop; without a path, in a temporary file that `aclose`
-    removes. The file is created when something is first stored or searched."""
+    removes. The file is created by the first change or search."""
 
     def __init__(self, path: str | Path = "") -> None:
         self._temporary = "" if path else mkdtemp(prefix="rondel-knowledge-")
@@ -52,7 +52,7 @@ class SqliteKnowledge:
     async def lock(self, base: str, *, wait: bool = True) -> AsyncGenerator[bool]:
         private_folder(self.path.parent)
         name = f"{self.path.name}.{sha256(base.encode()).hexdigest()[:16]}.lock"
-        # The lock is the system's, on a file that stays: it ends with its process, however that ends.
+        # The lock is the system's, on a file that stays: it is released when its process ends, in any way.
         with self.path.with_name(name).open("a+b") as file:
             yield await _locked(file, wait=wait)
 
@@ -105,7 +105,7 @@ class SqliteKnowledge:
     def _nearest(
         self, connection: sqlite3.Connection, base: str, vector: Vector, limit: int, filter: Filter
     ) -> list[Hit]:
-        connection.execute("begin")  # all that follows sees one state of the file
+        connection.execute("begin")  # everything after this sees one state of the file
         try:
             if (state := rows.state(connection, base)) is None:
                 return []
