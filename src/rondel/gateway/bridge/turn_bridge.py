@@ -17,7 +17,7 @@ from ...contracts.dialect import ReplyWriter, headers_key
 from ...engine import Engine, Wrapper, dialect_of
 from ...engines.fallback import Fallback
 from ...engines.http.headers import for_servers
-from ...errors import EngineError, LimitReached, PromptRejected, RondelError, TokenLimitError
+from ...errors import EngineError, LimitReached, PromptRejected, RondelError
 from ...events import CallFinished, Event, LimitHit, Outcome, QuestionAnswered, UsageRecorded, Warned
 from ...machine.loop import run_turn
 from ...machine.turn import Turn, caller_conversation
@@ -134,7 +134,7 @@ class TurnBridge:
         record.rounds, record.usage = merger.rounds, merger.usage
         record.agents = tuple([plugin.name for plugin in turn.plugins.plugins[2:]])
         # A limit cuts an answer off like one that is too long. If there is no answer yet, the limit is the error.
-        if outcome is Outcome.FAILED or isinstance(turn.error, TokenLimitError) or listener.is_silent_at_limit:
+        if outcome is Outcome.FAILED or listener.is_silent_at_limit:
             failure = listener.failure(turn)
             if len(candidates) == 1 and record.first_token_s is None and failure is turn.error:
                 parts.outages.failed(candidates[0].account, failure)
