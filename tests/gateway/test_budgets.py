@@ -30,7 +30,7 @@ BODIES = {"/v1/messages": {**CHAT, "max_tokens": 20}, "/v1/chat/completions": CH
 
 
 async def ask(
-    gateway: Gateway, path: str, body: dict[str, Any], *more: tuple[bytes, bytes]
+    gateway: Gateway, path: str, body: dict[str, Any], *more: tuple[bytes, bytes], method: str = "POST"
 ) -> tuple[int, dict[str, str], dict[str, Any]]:
     """Ask without a server; `more` are headers."""
     said: list[Any] = []
@@ -41,7 +41,7 @@ async def ask(
         said.append(message)
 
     headers = [(b"host", b"localhost"), (b"authorization", b"Bearer sesame"), *more]
-    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
     await gateway(scope, incoming.get, send)
     shown = {name.decode(): value.decode() for name, value in said[0]["headers"]}
     return said[0]["status"], shown, msgspec.json.decode(b"".join(message.get("body", b"") for message in said))

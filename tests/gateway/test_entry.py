@@ -152,7 +152,7 @@ def test_health_is_public_and_other_paths_say_what_there_is(web: httpx2.Client) 
     assert "/chat/completions" in got.json()["error"]["message"]
     got = web.get("/v1/messages", headers=bearer(ANN))
     assert got.status_code == 405
-    assert error_of("anthropic", got.json())[1] == "GET is not supported for '/messages'; use POST"
+    assert error_of("anthropic", got.json())[1] == "GET is not supported for '/v1/messages'; use POST"
 
 
 def test_a_client_that_wants_a_web_socket_is_told_at_once_that_there_is_none(web: httpx2.Client) -> None:
