@@ -265,7 +265,11 @@ class Checker:
             return self._each(arguments[1], self.table(value, path).items(), path)
         if origin in (tuple, list, Sequence, set, frozenset):
             if not isinstance(value, list):
-                raise self._wrong(kind, value, path)
+                wrong = self._wrong(kind, value, path)
+                if isinstance(value, dict) and _shape(arguments[0]) is dict and self.document.path.endswith(".toml"):
+                    name = dotted(path)
+                    wrong = self.document.error(path, f"{name!r} is a list: write [[{name}]], with two brackets")
+                raise wrong
             items = cast("list[Any]", value)
             built = self._each(arguments[0], enumerate(items), path)
             made: Any = tuple if origin is Sequence else origin
