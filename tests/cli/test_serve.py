@@ -181,7 +181,7 @@ def test_a_change_of_the_file_is_taken_up_and_a_wrong_one_is_told_and_refused(pl
         write('keys = {team = {key = "team-secret-1"}}\n')
         serving.wait_said(r"rondel\.toml was reloaded\n")
         refused = serving.ask("Hi.")
-        assert (refused.status, "APIKEY is missing" in refused.rest()) == (401, True)
+        assert (refused.status, "No API key: send it as" in refused.rest()) == (401, True)
         server.says("Hello.")
         assert "Hello." in serving.ask("Hi.", key="team-secret-1").rest()
         write("body_mb_max = -1\n")

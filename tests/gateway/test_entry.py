@@ -60,8 +60,8 @@ def test_a_key_is_needed_and_must_be_right(dialect: str, upstream: Upstream, web
     name = upstream.plays(*(played(dialect, says("Hello"), False) for _ in range(3)))
     post = post_of(dialect, f"{SHORT[dialect]}:{name}", streams=False)
     for headers, status, sentence in (
-        ({}, 401, "APIKEY is missing"),
-        ({"authorization": "Bearer"}, 401, "APIKEY is missing"),
+        ({}, 401, "No API key: send it as `Authorization: Bearer …` or `x-api-key`."),
+        ({"authorization": "Bearer"}, 401, "No API key: send it as `Authorization: Bearer …` or `x-api-key`."),
         (bearer("wrong"), 401, "Invalid API key"),
         ({"x-api-key": ANN + "x"}, 401, "Invalid API key"),
         (bearer(OLD), 401, "the key 'old' expired on 2020-01-01"),
