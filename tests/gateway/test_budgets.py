@@ -107,10 +107,14 @@ async def test_an_answer_that_reaches_the_budget_ends_as_a_length_stop_with_what
     async with app, Gateway(app, setup) as gateway, asyncio.timeout(20):
         _, _, whole = await ask(gateway, path, body)
         cut_status, cut_headers, cut = await ask(gateway, path, body)
+        logged = gateway.records.newest[-1].usage
         status, headers, refused = await ask(gateway, path, body)
     assert stop_and_text(path, whole)[1] == LONG
     stop, text = stop_and_text(path, cut)
     assert (cut_status, stop, 350 < len(text) < len(LONG)) == (200, STOPS[path], True)
+    tokens_out = {name: count for name, count in cut["usage"].items() if name in ("output_tokens", "completion_tokens")}
+    assert set(tokens_out.values()) == {logged.tokens_out}
+    assert 90 < logged.tokens_out < 120
     assert cut_headers["x-rondel-warning"] == "The day token limit of 190 for key ada has been reached."
     assert (status, headers["retry-after"]) == (429, str(11 * 3600 + 1800))
     assert refused["error"]["message"] == "The day token limit of 190 for key ada has been reached."

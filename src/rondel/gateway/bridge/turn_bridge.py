@@ -25,6 +25,7 @@ from ...prompt import Prompt
 from ...question import Question
 from ...text.redaction import Redactor
 from ...values import (
+    NO_USAGE,
     Delta,
     Media,
     PartDelta,
@@ -266,6 +267,7 @@ class _Listener:
         self._feed: Callable[[Delta], bytes] | None = None
         self._begun = ReplyStarted("")
         self._cut = False
+        self._unfinished = NO_USAGE  # what a round was charged that a limit cut off: it has no end that reports it
         self._pictures: list[Media] = []  # of the turn's calls, which the caller gets at the end
         self._paragraphs = Paragraphs() if request.dialect.name == CHAT else None
         """Not needed in the other dialects, where each text is a block or an item."""
@@ -293,8 +295,18 @@ class _Listener:
         for delta in self.merger.start_part(event):
             self._pass(delta)
 
+    def _reply_finished(self, event: ReplyFinished) -> None:
+        self._unfinished = NO_USAGE
+        self._delta(event)
+
+    def _charged(self, event: UsageRecorded) -> None:
+        note_charge(self._record, event)
+        if event.charge.scope.kind not in ("embedding", "image"):
+            self._unfinished = event.charge.usage
+
     def _limit(self, event: LimitHit) -> None:
         self._cut = True
+        self.merger.usage += self._unfinished
         self._record.warnings += (event.message,)
 
     @property
@@ -388,10 +400,10 @@ class _Listener:
         PartStarted: _part_started,
         PartDelta: _delta,
         PartFinished: _finished,
-        ReplyFinished: _delta,
+        ReplyFinished: _reply_finished,
         CallFinished: _called,
         LimitHit: _limit,
-        UsageRecorded: lambda self, event: note_charge(self._record, event),
+        UsageRecorded: _charged,
         Warned: _warned,
     }
 
