@@ -240,6 +240,29 @@ base_url = "http://127.0.0.1:9000/v1"
     assert (found["verdict"], found["text"]) == ("ok", "mine:flux at 127.0.0.1:9000")
 
 
+def test_without_an_embedder_the_doctor_sync_and_search_say_once_that_only_words_are_searched(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    place.write("rondel.toml", '[knowledge.plain]\nfolders = ["plain"]\nembedder = "none"\n')
+    place.write("plain/a.md", "Bread needs time.")
+
+    def knowledge() -> list[tuple[str, str]]:
+        findings = json.loads(place.rondel("doctor", "--json").out)
+        return [(finding["verdict"], finding["text"]) for finding in findings if finding["what"] == "knowledge"]
+
+    assert knowledge() == [("ok", "plain (plain): only words")]
+    assert "Only words" not in place.rondel("knowledge", "sync").err
+    place.write("documents/b.md", "Salt is for taste.")
+    monkeypatch.setattr("rondel.engines.local.minilm.embedder.has_runtime", lambda: True)
+    assert knowledge()[1] == ("ok", "documents (documents): words and meaning, with local:all-minilm-l6-v2")
+    monkeypatch.setattr("rondel.engines.local.minilm.embedder.has_runtime", lambda: False)
+    assert knowledge()[1] == ("missing", "documents (documents): only words, because no embedder is installed")
+    for command in (("sync",), ("search", "salt")):
+        said = place.rondel("knowledge", *command).err
+        assert said.count("Only words are searched, because no embedder is installed; pip install '.[knowledge]'") == 1
+    assert "Only words" not in place.rondel("knowledge", "search", "bread", "-b", "plain").err
+
+
 def test_the_doctor_checks_the_engines_of_the_project_and_those_that_step_in_for_them(place: Place):
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_server(("127.0.0.1", 0)) as closed:
         up, down = (f"127.0.0.1:{server.getsockname()[1]}" for server in (listening, closed))

@@ -11,9 +11,9 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
 
-from rondel.cli._requests import request_table
+from rondel.cli._requests import failure_reasons, request_table
 from rondel.gateway.relay.record import Record
 from rondel.gateway.server.log import line_of
 from rondel.testing import say
@@ -181,7 +181,7 @@ def test_a_change_of_the_file_is_taken_up_and_a_wrong_one_is_told_and_refused(pl
         write('keys = {team = {key = "team-secret-1"}}\n')
         serving.wait_said(r"rondel\.toml was reloaded\n")
         refused = serving.ask("Hi.")
-        assert (refused.status, "APIKEY is missing" in refused.rest()) == (401, True)
+        assert (refused.status, "No API key: send it as" in refused.rest()) == (401, True)
         server.says("Hello.")
         assert "Hello." in serving.ask("Hi.", key="team-secret-1").rest()
         write("body_mb_max = -1\n")
@@ -247,6 +247,8 @@ def test_watch_shows_a_table_in_a_terminal(place: Place, server: ModelServer):
         screen.wait_for("session s-1: ")
         row = screen.wait_for_line("claude-x", "900", end=" 200")
         assert row.split()[1:8] == ["claude-x", "→", "test:model", "default", "1,200", "40", "900"]
+        assert serving.request("POST", "/v1/v1/messages", {}).end() == 404
+        screen.wait_for("404 nothing is at '/v1/v1/messages': the base URL already ends in /v1")
         screen.press("\x03")
         assert screen.wait_end() == 0
 
@@ -274,6 +276,17 @@ def test_a_narrow_terminal_does_without_columns_and_never_cuts_a_number(width: i
     numbers = {"in": "41,207", "out": "812", "cached": "38,400", "cost": "$0.0213", "tok/s": "68", "status": "200"}
     assert all((number in shown) == (name in names.split()) for name, number in numbers.items())
     assert shown[0] == "00:00:00"
+
+
+@pytest.mark.parametrize("width", [160, 50])
+def test_the_reasons_of_failed_requests_are_below_the_table(width: int):
+    reason = "test had an internal error (status 500)\x1b[31m: " + "word " * 100
+    records = [Record("r", 0.0, status=200, outcome="done"), Record("r", 0.0, status=500, error=reason)]
+    printed = io.StringIO()
+    Console(width=width, file=printed, color_system=None).print(Group(*failure_reasons(map(line_of, records), UTC)))
+    (row,) = printed.getvalue().splitlines()
+    assert row.startswith("00:00:00 500 test had an internal error")
+    assert (len(row) <= width, "\x1b" in row) == (True, False)
 
 
 def test_requests_that_are_under_way_end_when_their_callers_leave(place: Place, server: ModelServer):

@@ -183,6 +183,12 @@ def test_variables_win_over_the_file_and_are_named_as_the_source(tmp_path: Path)
         ("[engines.openai]\nidle_s = 0", "rondel.toml:2: 'engines.openai.idle_s' is 0.0; it must be more than 0"),
         ("[engines.openai]\nretry.attempts = 0", "rondel.toml:2: 'engines.openai.retry.attempts' is 0; it must be 1"),
         ("[engines.openai]\nkey = 12345", "rondel.toml:2: 'engines.openai.key' must be a text, not what it is"),
+        (
+            "[gateway.keys.x]\nkey = 'k'\nbudget.tokens = 1\nbudget.window = 'daily'",
+            "rondel.toml:4: 'gateway.keys.x.budget.window' must be one of 'day', 'week', 'month', 'lifetime', "
+            "not 'daily'",
+        ),
+        ("[gateway.keys.x]\nkey = 12345", "rondel.toml:2: 'gateway.keys.x.key' must be a text, not what it is"),
         ("[engines.openai]\nheaders.x = 1", "rondel.toml:2: 'engines.openai.headers.x' must be a text, not what it is"),
         ("[engines.openai]\nfallback = [\n'openai']", "rondel.toml:3: the engine 'openai' cannot be its own fallback"),
         ("[engines.openai]\nfallback = ['grok']", "rondel.toml:2: there is no engine 'grok'; did you mean 'groq'?"),

@@ -57,7 +57,7 @@ def test_a_status_means_an_error(name: str, status: int, kind: type[EngineError]
         (502, b"", "acme had an internal error (status 502)"),
         (503, b"", "acme has no capacity now (status 503)"),
         (529, b"", "acme has no capacity now (status 529)"),
-        (429, b"", "acme has no capacity now (status 429)"),
+        (429, b"", "acme refused the request (429); try again later"),
         (
             500,
             b'{"error":{"type":"overloaded_error","message":"Busy."}}',

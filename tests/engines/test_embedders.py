@@ -143,7 +143,7 @@ async def test_a_call_that_was_never_sent_costs_nothing_and_one_that_broke_off_d
     assert spent > 0
     gone = EngineSettings(base_url=server.url, retry=_once())
     embedder = make_embedder("mine:small", Config(engines={"mine": gone}))
-    with pytest.raises(Exception, match="nothing listens"):
+    with pytest.raises(Exception, match="Nothing is listening"):
         await ledger.charge_embedder(embedder, Scope()).embed(["text"])
     assert (await ledger.totals(by="kind", value="embedding")).tokens_in == spent
 

@@ -553,7 +553,8 @@ def unreachable(base_url: str) -> EngineError:
 def test_a_port_where_nothing_listens_asks_whether_the_server_runs() -> None:
     error = unreachable(f"http://127.0.0.1:{free_port()}")
     assert error.code == "refused"
-    assert "is the server running?" in str(error)
+    assert "Nothing is listening at 127.0.0.1:" in str(error)
+    assert str(error).endswith("). Is the server running?")
 
 
 def test_a_name_without_an_address_says_so() -> None:

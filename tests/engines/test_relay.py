@@ -583,7 +583,7 @@ def test_a_relay_that_will_not_pass_or_asks_for_too_much_patience_is_given_up() 
 
     with pytest.raises(PromptRejected):
         run(ask(answer("{}", 400)))
-    with pytest.raises(EngineOverloaded, match="pause of 300 s"):
+    with pytest.raises(EngineOverloaded, match="Try again in 5 min"):
         run(ask(answer("{}", 429, Retry_After="300")))
 
 
@@ -612,7 +612,7 @@ def test_when_no_engine_answers_a_relay_the_first_error_is_told_and_each_reason(
     with pytest.raises(EngineOverloaded) as caught:
         run(ask())
     assert caught.value.status == 429
-    busy = "test:m-1 failed: test has no capacity now (status 429): {}; try again later"
+    busy = "test:m-1 failed: test refused the request (429): {}; try again later"
     broken = "test:m-1 failed: test had an internal error (status 500): {}; try again later"
     assert str(caught.value) == f"{busy}; then {broken}"
     assert caplog.messages == [f"{busy} (asking test:m-1 instead)", broken]

@@ -50,10 +50,20 @@ def test_retry_after_is_obeyed() -> None:
 
 def test_a_server_that_asks_for_more_than_a_minute_is_given_up_and_the_error_says_when() -> None:
     waits = Waits()
-    with pytest.raises(errors.EngineOverloaded, match="busy; it asks for a pause of 300 s") as caught:
+    with pytest.raises(errors.EngineOverloaded, match=r"^busy\. Try again in 5 min\.$") as caught:
         run(collect(Retry(Stepping("a:m", [errors.EngineOverloaded("busy", retry_after_s=300)]), sleep=waits)))
     assert waits == []
     assert caught.value.retry_after_s == 300
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(61, "2 min"), (3_600, "1 h"), (5_193, "1 h 27 min"), (90_000.5, "1 d 2 h")]
+)
+def test_a_long_pause_is_told_as_people_say_it(seconds: float, said: str) -> None:
+    busy = errors.EngineOverloaded("openai refused the request (429): Busy; try again later", retry_after_s=seconds)
+    with pytest.raises(errors.EngineOverloaded) as caught:
+        run(collect(Retry(Stepping("a:m", [busy]), sleep=Waits())))
+    assert str(caught.value) == f"openai refused the request (429): Busy. Try again in {said}."
 
 
 def test_the_back_off_doubles_is_random_and_has_a_cap() -> None:

@@ -60,8 +60,8 @@ def test_a_key_is_needed_and_must_be_right(dialect: str, upstream: Upstream, web
     name = upstream.plays(*(played(dialect, says("Hello"), False) for _ in range(3)))
     post = post_of(dialect, f"{SHORT[dialect]}:{name}", streams=False)
     for headers, status, sentence in (
-        ({}, 401, "APIKEY is missing"),
-        ({"authorization": "Bearer"}, 401, "APIKEY is missing"),
+        ({}, 401, "No API key: send it as `Authorization: Bearer …` or `x-api-key`."),
+        ({"authorization": "Bearer"}, 401, "No API key: send it as `Authorization: Bearer …` or `x-api-key`."),
         (bearer("wrong"), 401, "Invalid API key"),
         ({"x-api-key": ANN + "x"}, 401, "Invalid API key"),
         (bearer(OLD), 401, "the key 'old' expired on 2020-01-01"),
@@ -152,7 +152,7 @@ def test_health_is_public_and_other_paths_say_what_there_is(web: httpx2.Client) 
     assert "/chat/completions" in got.json()["error"]["message"]
     got = web.get("/v1/messages", headers=bearer(ANN))
     assert got.status_code == 405
-    assert error_of("anthropic", got.json())[1] == "GET is not supported for '/messages'; use POST"
+    assert error_of("anthropic", got.json())[1] == "GET is not supported for '/v1/messages'; use POST"
 
 
 def test_a_client_that_wants_a_web_socket_is_told_at_once_that_there_is_none(web: httpx2.Client) -> None:

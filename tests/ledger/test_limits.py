@@ -115,6 +115,23 @@ async def test_a_rule_may_be_of_any_scope(bench: Bench, scope: dict[str, str], w
             ledger.void(await ledger.reserve(other, tokens=few))
 
 
+async def test_what_a_call_has_reserved_itself_is_no_call_under_way(bench: Bench):
+    """Trust 16: an answer that has used up the limit cannot wait for itself."""
+    async with bench.ledger(Rule({"key": "k"}, tokens=100, mode="block")) as ledger:
+        scope = Scope("chat", "X", key="k")
+        alone = await ledger.reserve(scope, tokens=lambda: (10, 90))
+        with pytest.raises(TokenLimitError, match="has been reached") as caught:
+            await ledger.extend(alone, 50)
+        assert caught.value.retry_after_s == 12 * 3600.0
+        ledger.void(alone)
+        one, other = [await ledger.reserve(scope, tokens=lambda: (10, 40)) for _ in range(2)]
+        with pytest.raises(TokenLimitError, match="used up by calls in progress") as caught:
+            await ledger.extend(one, 50)
+        assert caught.value.retry_after_s == 1.0
+        ledger.void(one)
+        ledger.void(other)
+
+
 async def test_a_star_gives_everybody_as_much(bench: Bench):
     async with bench.ledger(Rule({"person": "*"}, tokens=100, mode="block")) as ledger:
         ada, bob, nobody = (Scope("chat", "X", person=name) for name in ("ada", "bob", ""))

@@ -176,3 +176,88 @@ def test_a_default_agent_from_a_variable_is_checked_too(place: Place, monkeypatc
     place.write("agents/a.yaml", GOOD)
     monkeypatch.setenv("RONDEL_AGENT", "helpr")
     assert lines_of(place) == ["error: the variable $RONDEL_AGENT: there is no agent 'helpr'; did you mean 'helper'?"]
+
+
+# --- what a start would refuse, or what would have no effect ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[discord]\nagent = "helper"\nextensions = ["event"]\n',
+            "3: error: there is no extension 'event', neither beside rondel.toml nor installed; did you mean 'events'?",
+        ),
+        ('[discord]\nextensions = ["events", "cogs.fun", "json"]\n', ""),
+        ('[discord]\nextensions = ["nowhere.at.all"]\n', "2: error: there is no extension 'nowhere.at.all', neither"),
+        ('[discord]\nagent = "helpr"\n', "2: error: there is no agent 'helpr'; did you mean 'helper'?"),
+        (
+            '[discord]\n[[discord.rules]]\nagent = "helpr"\n',
+            "3: error: there is no agent 'helpr'; did you mean 'helper'?",
+        ),
+        ('[discord.modes.x]\nagent = "helpr"\n', "2: error: there is no agent 'helpr'; did you mean 'helper'?"),
+        ('[discord]\nagent = "rondel"\n', ""),
+        (
+            '[gateway.keys.ada]\nkey = "k"\nmodels = ["local", "small"]\n',
+            "3: warning: the key 'ada' may use 'small', but no engine, model, agent or knowledge base has that name; ",
+        ),
+        ('[gateway.keys.ada]\nkey = "k"\nmodels = ["helper"]\n', "3: warning: the key 'ada' may use 'helper', but"),
+        (
+            '[gateway.keys.ada]\nkey = "k"\nmodels = ["agent:helpr"]\n',
+            "3: warning: the key 'ada' may use 'agent:helpr'",
+        ),
+        ('[gateway.keys.ada]\nkey = "k"\nmodels = ["wrk:*"]\n', "3: warning: the key 'ada' may use 'wrk:*'"),
+        (
+            '[gateway.keys.ada]\nkey = "k"\n'
+            'models = ["agent:*", "agent:helper", "openai:*", "gpt-5-mini", "claude-haiku*", "knowledge:*", "*"]\n',
+            "",
+        ),
+        (
+            '[engines.mine]\nbase_url = "http://127.0.0.1:9/v1"\n',
+            "2: error: no model is set for the engine 'mine'; write mine:<model>, or `model` under [engines.mine]\n",
+        ),
+        ('engine = "mine:x"\n[engines.mine]\nbase_url = "http://127.0.0.1:9/v1"\n', ""),
+        ('[engines.mine]\nbase_url = "http://127.0.0.1:9/v1"\nprovider = "ollama"\n', ""),
+        ("[ledger.limits]\ntokens = 5\n", "1: error: 'ledger.limits' is a list: write [[ledger.limits]], with two bra"),
+        ("[discord.rules]\nmode = 'x'\n", "1: error: 'discord.rules' is a list: write [[discord.rules]], with two bra"),
+        ("[gateway.keys.ada]\nkey = 'k'\nbudget.window = 'day'\n", "3: error: the budget of 'ada' has no limit; give"),
+        ('[engines.openai]\nkey = "${LINT_KEY}"\n', "2: error: the variable LINT_KEY is not set; set it, or give it a"),
+    ],
+)
+def test_what_a_start_would_refuse_is_a_problem_with_its_line(place: Place, text: str, said: str):
+    place.write("rondel.toml", text).chmod(0o600)
+    place.write("events.py", "")
+    place.write("cogs/fun.py", "")
+    place.write("handbook/a.md", "")
+    place.write("knowledge/a.md", "")
+    place.write("agents/a.yaml", GOOD)
+    done = place.rondel("lint")
+    assert done.out.startswith(f"rondel.toml:{said}" if said else "")
+    assert done.out.count("\n") == bool(said)
+
+
+def test_an_agent_whose_engine_has_no_model_is_an_error(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n[engines.mine]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    place.write("agents/a.yaml", "agents:\n  helper: {prompt: You help., engine: mine}\n")
+    (line,) = lines_of(place)
+    assert line.startswith("rondel.toml:3: error: no model is set for the engine 'mine'")
+
+
+def test_a_callers_key_that_others_can_read_is_an_error_as_for_the_gateway(place: Place):
+    place.write("rondel.toml", '[gateway.keys.ada]\nkey = "hunter2-hunter2-hunter2"\n').chmod(0o644)
+    done = place.rondel("lint")
+    assert done.code == 1
+    assert done.out.startswith("rondel.toml:2: error: 'gateway.keys.ada.key' is written out, and others can read")
+    assert "hunter2" not in done.out
+
+
+def test_a_variable_that_is_not_set_is_a_warning_where_the_project_is_not_trusted(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    text = '[engines.openai]\nkey = "${LINT_KEY}"\nbase_url = "${LINT_URL:-http://127.0.0.1:9}"\n'
+    place.write("rondel.toml", text).chmod(0o600)
+    said = "rondel.toml:2: warning: the variable LINT_KEY is not set; set it, or give it a default: ${LINT_KEY:-…}\n"
+    place.distrusts()
+    assert place.rondel("lint").out == said
+    monkeypatch.setenv("LINT_KEY", "hunter2")
+    assert place.rondel("lint").out == ""

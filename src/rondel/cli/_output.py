@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # rich is slow to import, and most commands only write lines
 
 WIDTH_WITHOUT_TERMINAL = 120
 SPACE_INSIDE = "\0"
+ADD_EMBEDDER = "pip install '.[knowledge]' in a checkout adds one, which searches by meaning, too"
 INSTALLERS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv tool"}
 """Tools that install programs, by the file that each leaves in the environment, where pip installs nothing."""
 

@@ -15,7 +15,7 @@ from ..ledger.spending import dollars
 from ..text.printable import one_line
 
 NAME_MAX, ERROR_MAX = 40, 200
-SESSIONS_SHOWN = 3
+SESSIONS_SHOWN = REASONS_SHOWN = 3
 FRAME_ROWS = 6  # rows of the screen that show no requests: the heading, the speeds, the shell's prompt
 
 
@@ -80,6 +80,20 @@ def request_table(lines: Iterable[LogLine], width: int, zone: tzinfo | None = No
     return table
 
 
+def failure_reasons(lines: Iterable[LogLine], zone: tzinfo | None = None) -> list[Text]:
+    """Return why the newest requests failed, a line each, cut at the end of the terminal's line."""
+    failed = [line for line in lines if line.error and line.status >= 400][-REASONS_SHOWN:]
+    return [
+        Text(
+            f"{line.at.astimezone(zone):%H:%M:%S} {line.status} {one_line(line.error, ERROR_MAX)}",
+            style="red",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        for line in failed
+    ]
+
+
 def _room(widths: dict[str, int], width: int) -> int:
     return width - sum(size + 2 for name, size in widths.items() if name != MODELS)
 
@@ -132,9 +146,10 @@ class Watching:
 
     def __rich__(self) -> RenderableType:
         width, height = self._console.size
-        newest = list(self._records.newest)[-max(1, height - FRAME_ROWS - SESSIONS_SHOWN) :]
-        shown = request_table((line_of(record) for record in newest), width)
-        return Group(Text(self._title, style="dim"), shown, *self._speeds())
+        newest = list(self._records.newest)[-max(1, height - FRAME_ROWS - SESSIONS_SHOWN - REASONS_SHOWN) :]
+        lines = [line_of(record) for record in newest]
+        shown = request_table(lines, width)
+        return Group(Text(self._title, style="dim"), shown, *failure_reasons(lines), *self._speeds())
 
     def _speeds(self) -> list[Text]:
         newest = list(self._records.speeds.items())[-SESSIONS_SHOWN:]

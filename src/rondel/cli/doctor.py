@@ -27,10 +27,11 @@ from ..project.agents import load_agents
 from ..project.config import MEMORY, canonical_engine, money_warnings
 from ..project.engines import NeedsWeights, ask_address, chat_models, endpoint_for, has_runtime, make_engine, pick
 from ..project.folder import open_store
+from ..project.knowledge import bases_of, embedder_of
 from ..project.settings import Config, EngineSettings
 from ..surfaces.terminal.listing import Listing
 from ._options import as_json
-from ._output import installer_hint, show, show_json, tell
+from ._output import ADD_EMBEDDER, installer_hint, show, show_json, tell
 from ._trust import look_at_config, not_looked_at, survey
 
 Verdict: TypeAlias = Literal["ok", "missing", "broken", "note"]
@@ -81,6 +82,7 @@ async def _examine() -> list[Finding]:
     findings += [finding async for finding in _servers()]
     findings += [finding async for finding in _engines(config)] if config.is_trusted else []
     findings += _images(config) if config.is_trusted else []
+    findings += _knowledge(config) if config.is_trusted else []
     findings += [finding async for finding in _discord(config)]
     findings.append(await _answers(config))
     return findings
@@ -259,6 +261,22 @@ def _images(config: Config) -> list[Finding]:
             endpoint = endpoint_for(settings.provider or head, settings, os.environ)
             keyless = _keyless("images", name, endpoint)
             findings.append(keyless or Finding("images", "ok", f"{name} at {endpoint.address}"))
+    return findings
+
+
+def _knowledge(config: Config) -> list[Finding]:
+    """List the knowledge bases, and say whether their meaning is searched, too."""
+    findings: list[Finding] = []
+    for name, settings in bases_of(config).items():
+        base = f"{name} ({', '.join((*settings.folders, *settings.files, *settings.urls))})"
+        if embedder := embedder_of(settings):
+            findings.append(Finding("knowledge", "ok", f"{base}: words and meaning, with {embedder}"))
+        elif settings.embedder:
+            findings.append(Finding("knowledge", "ok", f"{base}: only words"))
+        else:
+            findings.append(
+                Finding("knowledge", "missing", f"{base}: only words, because no embedder is installed", ADD_EMBEDDER)
+            )
     return findings
 
 

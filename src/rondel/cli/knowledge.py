@@ -32,7 +32,7 @@ from ..surfaces.terminal.console import progress_bar
 from ..surfaces.terminal.listing import Listing, cut
 from ..text.printable import clean, one_line
 from ._options import CommandGroup, as_json, flag, limit
-from ._output import console, show, show_json, tell
+from ._output import ADD_EMBEDDER, console, show, show_json, tell
 from ._trust import load_config
 from ._weights import download_if_agreed
 
@@ -112,6 +112,7 @@ def sync(base: str, dry_run: bool, rebuild: bool, as_json: bool) -> None:
     async def work(opened: OpenBases) -> list[SyncReport]:
         reports: list[SyncReport] = []
         bases = opened.bases(base)
+        _tell_of_words_only(bases)
         if not dry_run:
             await _fetch_weights(bases)
         for one in bases:
@@ -126,6 +127,12 @@ def sync(base: str, dry_run: bool, rebuild: bool, as_json: bool) -> None:
     reports = _run(work)
     if as_json:
         show_json(reports)
+
+
+def _tell_of_words_only(bases: Iterable[KnowledgeBase]) -> None:
+    """Say once if a base would be searched by meaning, too, with the extra."""
+    if any(base.embedder is None and not base.settings.embedder for base in bases):
+        tell(f"Only words are searched, because no embedder is installed; {ADD_EMBEDDER}.")
 
 
 async def _fetch_weights(bases: Iterable[KnowledgeBase]) -> None:
@@ -210,6 +217,7 @@ def search(
 
     async def work(opened: OpenBases) -> list[Passage]:
         filter = Filter(path, tag)
+        _tell_of_words_only([one for one in opened.bases("") if not base or one.name in base])
         return await opened.knowledge.search(query, limit, bases=base, filter=filter, charged=opened.charged)
 
     found = _run(work)

@@ -53,7 +53,8 @@ def error_of_answer(status: int, body: bytes, *, provider: str, model: str) -> E
     if status == 429 or status >= 500:
         has_capacity = status not in _NO_CAPACITY and "overloaded" not in code
         what = "had an internal error" if has_capacity else "has no capacity now"
-        message = f"{who} {what} (status {status}){quoted}; try again later"
+        what = "refused the request (429)" if status == 429 else f"{what} (status {status})"
+        message = f"{who} {what}{quoted}; try again later"
         return EngineOverloaded(message, provider=provider, model=model, code=code)
     if status >= 400:
         fix = f"check the name of the model {model!r}, and the base URL" if status == 404 else "change the request"

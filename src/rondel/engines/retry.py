@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, cast
@@ -15,6 +16,7 @@ from ..prompt import Prompt
 from ..values import Delta, Notice, ReplyStarted
 
 RETRY_AFTER_MAX_S = 60.0  # if a server asks for a longer wait, there is no further attempt
+DAY_S = 86_400.0
 
 
 class Retry(Wrapper):
@@ -109,7 +111,8 @@ class Retry(Wrapper):
         if not error.retryable:
             return False
         if error.retry_after_s is not None and error.retry_after_s > RETRY_AFTER_MAX_S:
-            error.args = (f"{error}; it asks for a pause of {error.retry_after_s:.0f} s, so try again after that",)
+            said = str(error).removesuffix("; try again later")
+            error.args = (f"{said}. Try again in {_pause(error.retry_after_s)}.",)
             return False
         if attempt == self._attempts:
             if attempt > 1:
@@ -121,3 +124,11 @@ class Retry(Wrapper):
         if error.retry_after_s is not None:
             return error.retry_after_s
         return self._random() * min(self._cap_s, self._base_s * 2 ** (attempt - 1))
+
+
+def _pause(seconds: float) -> str:
+    """Format a pause of more than a minute, rounded up to minutes, or to hours from a day on: `1 h 27 min`."""
+    unit_min = 60 if seconds > DAY_S else 1
+    hours, minutes = divmod(math.ceil(seconds / 60 / unit_min) * unit_min, 60)
+    days, hours = divmod(hours, 24)
+    return " ".join(f"{number} {unit}" for number, unit in ((days, "d"), (hours, "h"), (minutes, "min")) if number)

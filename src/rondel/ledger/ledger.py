@@ -63,6 +63,7 @@ from .spending import (
     too_big_sentence,
     under_way,
     unpriced_sentence,
+    with_own_spent,
 )
 
 log = logging.getLogger("rondel.ledger")
@@ -212,9 +213,10 @@ class Ledger:
         usage: Usage,
         needed: Needed | None = None,
         images: ImageUsage | None = None,
+        own: tuple[Reserved, ...] = (),
     ) -> Reserved:
         """Claim a usage on the accounts of all rules that block. `needed` must fit into what is left; if it is None,
-        any room is enough. Raises TokenLimitError."""
+        any room is enough. `own` is what the call has already reserved. Raises TokenLimitError."""
         charge = self._charge(self._new_id(), reservation.at, reservation.scope, usage, UNSETTLED, images)
         if plan.in_money and charge.cost_nanousd is None and charge.tokens and self.unknown_price == "block":
             self._refuse_unpriced(plan, charge.scope)
@@ -230,8 +232,8 @@ class Ledger:
             raise
         if refusal is not None:
             rule, account = plan.capped[refusal.index]
-            scope = reservation.scope
-            raise self._error(rule, account, refusal.balance, scope.model, scope.kind, needed)
+            scope, balance = reservation.scope, with_own_spent(refusal.balance, own)
+            raise self._error(rule, account, balance, scope.model, scope.kind, needed)
         return reserved
 
     async def extend(self, reservation: Reservation, tokens_out: int) -> None:
@@ -240,7 +242,8 @@ class Ledger:
             return
         applying = self._applying.get(reservation.scope) or self._applies_to(reservation.scope)
         usage = Usage(0, tokens_out, estimated=True)
-        more = await self._claim(reservation, applying.plan(reservation.at), usage)
+        own = (reservation.reserved, *reservation.more)
+        more = await self._claim(reservation, applying.plan(reservation.at), usage, own=own)
         if reservation.over:  # settled meanwhile: nothing else would release this
             self._store.settle(None, reserved=more)
         else:

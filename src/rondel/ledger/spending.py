@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..charge import NANO, TOKENS_MAX, Charge, Scope
 from ..contracts.endpoint import PROVIDERS
-from ..contracts.ledger import Account, Balance, Rule, Totals, dimensions_in
+from ..contracts.ledger import Account, Balance, Reserved, Rule, Totals, dimensions_in
 from ..contracts.window import DAY_S
 from ..values import Usage, Value
 from .admission import Needed
@@ -71,6 +71,19 @@ def under_way(rule: Rule, spent: Balance, needed: Needed | None = None) -> bool:
     """Return whether only calls in progress use up the limit, so that there may be room again in a moment."""
     tokens, nanousd, over = left(rule, Balance(spent.tokens, spent.cost_nanousd))
     return not over and fits(tokens, nanousd, needed)
+
+
+def with_own_spent(spent: Balance, own: Iterable[Reserved]) -> Balance:
+    """Return the balance for a call that has used what it had reserved, which no wait will free."""
+    charges = [reserved.charge for reserved in own]
+    tokens = min(sum(charge.tokens for charge in charges), spent.reserved_tokens)
+    nanousd = min(sum(charge.cost_nanousd or 0 for charge in charges), spent.reserved_nanousd)
+    return Balance(
+        spent.tokens + tokens,
+        spent.cost_nanousd + nanousd,
+        spent.reserved_tokens - tokens,
+        spent.reserved_nanousd - nanousd,
+    )
 
 
 def fits(tokens: int | None, nanousd: int | None, needed: Needed | None) -> bool:

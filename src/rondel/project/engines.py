@@ -26,6 +26,7 @@ from ..prompt import Prompt
 from ..text.redaction import shown_url
 from ..values import Delta, ModelFacts
 from .config import engine_problem, load
+from .config.engines import model_problem
 from .lookup import import_attribute
 from .settings import Config, EngineSettings, FactSettings, RetrySettings, TransformEntry
 from .trust import trust_list
@@ -163,12 +164,9 @@ def _single(name: str, config: Config, env: Mapping[str, str], *, key_may_miss: 
         engine = _embedded(model or settings.model, settings, config, env)
         return _with_transforms(engine, model or settings.model, settings, config)
     endpoint = endpoint_for(provider, settings, env)
+    if problem := model_problem(name, config.engines):
+        raise ConfigError(problem, path=config.path)
     model = model or settings.model or known_provider(provider).model
-    if not model:
-        raise ConfigError(
-            f"no model is set for the engine {name!r}; write {head}:<model>, or `model` under [engines.{head}]",
-            path=config.path,
-        )
     if endpoint.needs_key and not endpoint.key and not key_may_miss:
         raise ConfigError(
             f"the engine {name!r} has no key: set the variable {' or '.join(endpoint.key_variables)}, "

@@ -121,9 +121,18 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
+def telling(path: KeyPath) -> KeyPath:
+    """Return the steps of a path that can say that its value is a secret."""
+    # Of a caller's key only the key itself is secret, not its name: that is in `gateway.keys.<name>`, and in the scope
+    # of a limit.
+    if path[:2] == ("gateway", "keys"):
+        return path[3:]
+    return () if path[:2] == ("ledger", "limits") else path
+
+
 def hides(path: KeyPath, value: object, variables: Sequence[str] = ()) -> bool:
     return (
-        any(isinstance(step, str) and (step == "headers" or is_secret(step)) for step in path)
+        any(isinstance(step, str) and (step == "headers" or is_secret(step)) for step in telling(path))
         or any(is_secret(variable) for variable in variables)
         or (isinstance(value, str) and looks_secret(value))
     )
@@ -256,7 +265,11 @@ class Checker:
             return self._each(arguments[1], self.table(value, path).items(), path)
         if origin in (tuple, list, Sequence, set, frozenset):
             if not isinstance(value, list):
-                raise self._wrong(kind, value, path)
+                wrong = self._wrong(kind, value, path)
+                if isinstance(value, dict) and _shape(arguments[0]) is dict and self.document.path.endswith(".toml"):
+                    name = dotted(path)
+                    wrong = self.document.error(path, f"{name!r} is a list: write [[{name}]], with two brackets")
+                raise wrong
             items = cast("list[Any]", value)
             built = self._each(arguments[0], enumerate(items), path)
             made: Any = tuple if origin is Sequence else origin

@@ -1,7 +1,7 @@
 """Makes text of models, tools, files and people safe to print.
 
-`clean` removes sequences that control a terminal; `visible_line`, `visible_lines` and `visible_block` remove nothing and
-name invisible characters, for a person who must read all of a text. `guard_streams` cleans all that is written to a
+`clean` removes sequences that control a terminal; `visible_line`, `visible_lines` and `visible_block` remove nothing
+and name invisible characters, for a person who must read all of a text. `guard_streams` cleans all that is written to a
 terminal, also by log handlers and tracebacks. Only the terminal's `console.py` and `reader.py` bypass it, to style text
 that is clean.
 """

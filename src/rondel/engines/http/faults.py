@@ -80,7 +80,8 @@ class Faults:
         elif isinstance(error, TlsFailed):
             code, text = "tls", f"the TLS connection to {where} is not trusted: {error}"
         elif isinstance(error, Refused):
-            code, text = "refused", f"nothing listens for {where}; is the server running?"
+            address, provider = self._endpoint.address, self._endpoint.provider
+            code, text = "refused", f"Nothing is listening at {address} ({provider}). Is the server running?"
         elif isinstance(error, Broken):
             code, text = "broken", f"{where} closed the connection before its answer had ended"
         else:

@@ -17,7 +17,7 @@ from ...contracts.dialect import ReplyWriter, headers_key
 from ...engine import Engine, Wrapper, dialect_of
 from ...engines.fallback import Fallback
 from ...engines.http.headers import for_servers
-from ...errors import EngineError, LimitReached, PromptRejected, RondelError, TokenLimitError
+from ...errors import EngineError, LimitReached, PromptRejected, RondelError
 from ...events import CallFinished, Event, LimitHit, Outcome, QuestionAnswered, UsageRecorded, Warned
 from ...machine.loop import run_turn
 from ...machine.turn import Turn, caller_conversation
@@ -25,6 +25,7 @@ from ...prompt import Prompt
 from ...question import Question
 from ...text.redaction import Redactor
 from ...values import (
+    NO_USAGE,
     Delta,
     Media,
     PartDelta,
@@ -134,7 +135,7 @@ class TurnBridge:
         record.rounds, record.usage = merger.rounds, merger.usage
         record.agents = tuple([plugin.name for plugin in turn.plugins.plugins[2:]])
         # A limit cuts an answer off like one that is too long. If there is no answer yet, the limit is the error.
-        if outcome is Outcome.FAILED or isinstance(turn.error, TokenLimitError) or listener.is_silent_at_limit:
+        if outcome is Outcome.FAILED or listener.is_silent_at_limit:
             failure = listener.failure(turn)
             if len(candidates) == 1 and record.first_token_s is None and failure is turn.error:
                 parts.outages.failed(candidates[0].account, failure)
@@ -266,6 +267,7 @@ class _Listener:
         self._feed: Callable[[Delta], bytes] | None = None
         self._begun = ReplyStarted("")
         self._cut = False
+        self._unfinished = NO_USAGE  # what a round was charged that a limit cut off: it has no end that reports it
         self._pictures: list[Media] = []  # of the turn's calls, which the caller gets at the end
         self._paragraphs = Paragraphs() if request.dialect.name == CHAT else None
         """Not needed in the other dialects, where each text is a block or an item."""
@@ -293,8 +295,18 @@ class _Listener:
         for delta in self.merger.start_part(event):
             self._pass(delta)
 
+    def _reply_finished(self, event: ReplyFinished) -> None:
+        self._unfinished = NO_USAGE
+        self._delta(event)
+
+    def _charged(self, event: UsageRecorded) -> None:
+        note_charge(self._record, event)
+        if event.charge.scope.kind not in ("embedding", "image"):
+            self._unfinished = event.charge.usage
+
     def _limit(self, event: LimitHit) -> None:
         self._cut = True
+        self.merger.usage += self._unfinished
         self._record.warnings += (event.message,)
 
     @property
@@ -388,10 +400,10 @@ class _Listener:
         PartStarted: _part_started,
         PartDelta: _delta,
         PartFinished: _finished,
-        ReplyFinished: _delta,
+        ReplyFinished: _reply_finished,
         CallFinished: _called,
         LimitHit: _limit,
-        UsageRecorded: lambda self, event: note_charge(self._record, event),
+        UsageRecorded: _charged,
         Warned: _warned,
     }
 

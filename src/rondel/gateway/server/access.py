@@ -25,7 +25,8 @@ HOST_CHARS_MAX = 300  # longer Host headers are refused
 KEY_CHARS_MIN = 16  # of a key that strangers can try
 OTHERS = (AGENT, "knowledge:")  # what a key may use besides engines
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-MISSING, WRONG, FOREIGN = "APIKEY is missing", "Invalid API key", "CORS not allowed for this origin"
+MISSING = "No API key: send it as `Authorization: Bearer …` or `x-api-key`."
+WRONG, FOREIGN = "Invalid API key", "CORS not allowed for this origin"
 
 
 class Refused(RondelError):

@@ -157,13 +157,16 @@ class Gateway:
             elif path == COUNT and scope["method"] == "POST":
                 await self._serve(self._dialect("anthropic"), headers, query, receive, out, self._count)
             else:
-                await self._other(path, scope["method"], headers, out)
+                await self._other(path, scope["path"], scope["method"], headers, out)
         except Refused as error:
             dialect = self._dialect_of(path, headers)
-            record = self._record(dialect, self.clock.now(), headers)
-            record.outcome, record.status, record.error = "refused", error.status, str(error)
-            self.records.add(record)
+            self._note_refused(dialect, headers, error.status, str(error))
             await self._refuse(out, dialect, error)
+
+    def _note_refused(self, dialect: Dialect, headers: Mapping[str, str], status: int, message: str) -> None:
+        record = self._record(dialect, self.clock.now(), headers)
+        record.outcome, record.status, record.error = "refused", status, message
+        self.records.add(record)
 
     async def _serve_mcp(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, out: Outgoing
@@ -183,7 +186,9 @@ class Gateway:
         client = headers.get("user-agent", "").partition(" ")[0][:CLIENT_CHARS_MAX]
         return Record(self._app.new_id("req").removeprefix("req_"), now, dialect.name, key=key, client=client)
 
-    async def _other(self, path: str, method: str, headers: Mapping[str, str], out: Outgoing) -> None:
+    async def _other(self, path: str, asked: str, method: str, headers: Mapping[str, str], out: Outgoing) -> None:
+        """Answer requests that ask no model. `asked` is the path that was asked for, with `/v1`."""
+        shown = asked[:PATH_CHARS_SHOWN]
         if method == "OPTIONS":
             await out.whole(204, b"")
         elif path in ("/", "/health") and method in ("GET", "HEAD"):
@@ -192,16 +197,18 @@ class Gateway:
             # Clients that get this status repeat the request over HTTP at once.
             await self._say(out, headers, path, 426, "WebSockets are not supported; use POST")
         elif path in PATHS or path in (COUNT, EMBEDDINGS, *IMAGES):
-            await self._say(out, headers, path, 405, f"{method} is not supported for {path!r}; use POST")
+            await self._say(out, headers, path, 405, f"{method} is not supported for {shown!r}; use POST")
         elif path == "/status" and method == "GET":
             await self._status(headers, out)
         elif path.startswith("/models") and method == "GET":
             await self._models(path, headers, out)
         elif path.startswith("/responses/") and method in ("DELETE", "GET"):
             await self._say(out, headers, path, 404, "responses are stored to continue from, and cannot be read")
+        elif path.startswith("/v1/"):
+            problem = f"nothing is at {shown!r}: the base URL already ends in /v1; write it once"
+            await self._say(out, headers, path.removeprefix("/v1"), 404, problem)
         else:
             known = ", ".join((*PATHS, COUNT, EMBEDDINGS, *IMAGES, "/models", "/status", "/health"))
-            shown = path[:PATH_CHARS_SHOWN]
             await self._say(out, headers, path, 404, f"nothing is at {shown!r}; the gateway has {known}, below /v1")
 
     def _health(self) -> dict[str, Any]:
@@ -261,8 +268,11 @@ class Gateway:
         await _reply(out, error.status, body)
 
     async def _say(self, out: Outgoing, headers: Mapping[str, str], path: str, status: int, message: str) -> None:
+        dialect = self._dialect_of(path, headers)
+        if status in (404, 405):
+            self._note_refused(dialect, headers, status, message)
         error = PromptRejected(message, code="not_found_error" if status == 404 else "invalid_request_error")
-        _, body = self._dialect_of(path, headers).reply_writer().write_error(error)
+        _, body = dialect.reply_writer().write_error(error)
         await _reply(out, status, body)
 
     # --- a request ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ...contracts.endpoint import PROVIDERS
+from ...contracts.endpoint import PROVIDERS, known_provider
 from ...errors import ConfigError, nearest
 from ...ledger.prices import Price
 from ...text.document import Document, KeyPath, dotted
@@ -52,6 +52,15 @@ def engine_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
             return f"there is no engine {name!r}; did you mean 'local:{name}'?"
         return f"there is no engine {name!r}; if it is a model, write its provider, too: provider:{name}{hint}"
     return f"there is no engine {name!r}{hint}"
+
+
+def model_problem(name: str, engines: Mapping[str, EngineSettings]) -> str:
+    """Return a sentence if an engine of another address is named without a model; empty if it has one."""
+    head, _, model = name.partition(":")
+    settings = engines.get(head, EngineSettings())
+    if model or settings.model or known_provider(settings.provider or head).model:
+        return ""
+    return f"no model is set for the engine {name!r}; write {head}:<model>, or `model` under [engines.{head}]"
 
 
 def engine_mistakes(document: Document, config: Config, overrides: Mapping[str, str]) -> Iterator[ConfigError]:

@@ -31,7 +31,10 @@ def ledger_of(checker: Checker, table: dict[str, Any]) -> LedgerSettings:
     listed = {name: value for name, value in table.items() if name != "limits"}
     settings = LedgerSettings(**checker.fields(LedgerSettings, listed, PATH))
     rules: list[Rule] = []
-    for index, entry in enumerate(checker.build(tuple[dict[str, Any], ...], entries, (*PATH, "limits"))):
+    listed_rules: tuple[dict[str, Any] | None, ...] = ()
+    with collecting(checker.mistakes):
+        listed_rules = checker.build(tuple[dict[str, Any], ...], entries, (*PATH, "limits"))
+    for index, entry in enumerate(listed_rules):
         if entry is not None:  # one that was left out for a mistake in it
             with collecting(checker.mistakes):
                 rules.append(_rule(checker, entry, index))
@@ -60,7 +63,7 @@ def rules_of(config: Config) -> list[Rule]:
     budgets = [
         Rule({"key": name}, budget.window, budget.tokens, budget.money, budget.mode)
         for name, key in config.gateway.keys.items()
-        if (budget := key.budget) is not None
+        if (budget := key.budget) is not None and (budget.tokens is not None or budget.money is not None)
     ]
     return [*config.ledger.limits, *budgets]
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from ...contracts.endpoint import PROVIDERS
-from ...text.document import Document, KeyPath, dotted, hides
+from ...text.document import Document, KeyPath, dotted, hides, telling
 from ...text.redaction import is_secret, looks_secret, secrets_in_headers, secrets_in_url, shown_url
 from ..settings import Config, GatewaySettings, PluginSettings, Source
 
@@ -37,16 +37,8 @@ def literal_secrets(document: Document, path: Path) -> list[tuple[KeyPath, str]]
         if not _variables(document, at)
         for text in (cast("list[Any]", value) if isinstance(value, list) else [value])
         if isinstance(text, str) and text and "${" not in text  # an unset variable is another mistake
-        if any(isinstance(step, str) and is_secret(step) for step in _named(at)) or looks_secret(text)
+        if any(isinstance(step, str) and is_secret(step) for step in telling(at)) or looks_secret(text)
     ]
-
-
-def _named(path: KeyPath) -> KeyPath:
-    # Of a caller's key only the key itself is secret, not its name: that is in `gateway.keys.<name>`, and in the scope
-    # of a limit.
-    if path[:2] == ("gateway", "keys"):
-        return path[3:]
-    return () if path[:2] == ("ledger", "limits") else path
 
 
 def _variables(document: Document, path: KeyPath) -> tuple[str, ...]:
@@ -73,7 +65,7 @@ def secrets_in(config: Config, env: Mapping[str, str]) -> frozenset[str]:
             found.update(secrets_in_url(text))
             if path[-2:-1] == ("headers",):
                 found.update(secrets_in_headers({str(path[-1]): text}))
-            elif hides(_named(path), text, config.source(dotted(path)).variables):
+            elif hides(path, text, config.source(dotted(path)).variables):
                 found.add(text)
     for variable in (name for provider in PROVIDERS.values() for name in provider.key_variables):
         found.add(env.get(variable, "").strip())
@@ -88,7 +80,7 @@ def _shown(path: KeyPath, value: Any, variables: tuple[str, ...]) -> str:
     if isinstance(value, (list, tuple)):
         items = cast("list[Any]", value)
         return ", ".join(_shown(path, item, variables) for item in items)
-    if hides(_named(path), value, variables):
+    if hides(path, value, variables):
         return "***"
     if isinstance(value, bool):
         return str(value).lower()

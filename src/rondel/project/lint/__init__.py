@@ -21,6 +21,7 @@ from ..config import load, money_warnings
 from ..settings import Config, PluginSettings
 from ..trust import UntrustedFolder
 from .problem import Problem, Report
+from .start import start_problems, unset_variables
 from .targets import prompt_warnings
 from .team import team_problems
 
@@ -86,14 +87,16 @@ def _project(folder: Path, env: Mapping[str, str], trusts: Trusts, file: Path | 
     for draft in duplicates:  # as if it were the only one of its name; what is found again is reported once
         agents_of({**drafts, draft.name: draft}, config, names, mistakes)
     engines = [agent.engine for agent in agents.values() if isinstance(agent.engine, str)]
-    sentences = (*config.warnings, *money_warnings(config, engines))
-    warnings = [_as_problem("warning", text, config.path) for text in sentences]
+    warnings = [_as_problem("warning", text, config.path) for text in money_warnings(config, engines)]
+    for text in config.warnings:  # the gateway does not start with a key that others can read
+        warnings.append(_as_problem("error" if text in config.exposed else "warning", text, config.path))
+    warnings += start_problems(config, names, engines)
     for draft in (*drafts.values(), *duplicates):
         warnings.extend(prompt_warnings(draft, config.project))
     found = team_problems(drafts, agents, names, config.agent)
     if isinstance(config.project, UntrustedFolder):
         mistakes = [m for m in mistakes if not isinstance(m, NotTrusted) and "${" not in str(m)]
-        warnings += _not_checked(config.project, config.path)
+        warnings += [*unset_variables(config, env), *_not_checked(config.project, config.path)]
     if not is_readable:  # its engines are unknown
         mistakes = [mistake for mistake in mistakes if "there is no engine" not in str(mistake)]
     errors = (_as_problem("error", str(mistake), mistake.path, mistake.line) for mistake in mistakes)
