@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import socket
@@ -20,6 +21,7 @@ from rondel.cli.chat import opening
 from rondel.cli.program import COMMANDS, program
 from rondel.contracts.store import ConversationInfo
 from rondel.engines.local.weights import DEFAULT, path_of
+from rondel.errors import install_extra
 from rondel.testing import Echo
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
@@ -88,6 +90,29 @@ def test_init_prints_a_command_that_a_shell_understands_and_asks_for_no_trust_th
     assert "rondel trust" not in again.err
 
 
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ('{"dir_info": {"editable": true}, "url": "file:///rondel"}', "pip install -e '.[discord]'"),
+        ('{"dir_info": {}, "url": "file:///rondel"}', "pip install '.[discord]'"),
+        (None, "pip install '.[discord]'"),
+    ],
+)
+def test_an_extra_keeps_an_editable_installation_editable(
+    monkeypatch: pytest.MonkeyPatch, origin: str | None, command: str
+):
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return origin
+
+    def installed(name: str) -> Installed:
+        return Installed()
+
+    monkeypatch.setattr(importlib.metadata, "distribution", installed)
+    assert install_extra("discord") == f"{command} in a checkout"
+
+
 @pytest.mark.parametrize(("mark", "tool"), [("pipx_metadata.json", "pipx"), ("uv-receipt.toml", "uv tool")])
 def test_pip_is_not_recommended_where_another_tool_installed_rondel(
     place: Place, monkeypatch: pytest.MonkeyPatch, mark: str, tool: str
@@ -95,7 +120,7 @@ def test_pip_is_not_recommended_where_another_tool_installed_rondel(
     """Their environments are their own: what pip installs in a checkout, Rondel does not find."""
     monkeypatch.setattr(rondel.project.engines, "has_runtime", lambda: False)
     before = place.rondel("hello").err
-    assert "pip install '.[local]'" in before
+    assert install_extra("local") in before
     monkeypatch.setattr(sys, "prefix", str(place.folder))
     (place.folder / mark).touch()
     assert place.rondel("hello").err.removeprefix(before) == (
