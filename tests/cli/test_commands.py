@@ -130,6 +130,50 @@ def test_pip_is_not_recommended_where_another_tool_installed_rondel(
     assert f"`{tool} install --force`" in place.rondel("doctor").err
 
 
+def test_the_way_to_ask_a_single_word_names_the_agent_that_would_answer(place: Place):
+    place.write("rondel.toml", "")
+    place.write("agents/host.md", "---\n---\nYou are a host.\n")
+    said = place.rondel("version")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.endswith('To ask it anyway: rondel run host "version"\n')
+    assert place.rondel("run", "host", "version", "--engine", "echo").out == "version\n"
+    assert place.rondel("--engine", "echo", "hello").out == "hello\n"
+    assert place.rondel("--engine", "echo", "which version is this").out == "which version is this\n"
+
+
+def test_a_file_behind_a_question_is_attached_with_an_option(place: Place, monkeypatch: pytest.MonkeyPatch):
+    place.write("my notes.md", "")
+    said = place.rondel("--engine", "echo", "sum up", "my notes.md")
+    assert (said.code, said.err) == (
+        2,
+        "rondel: got unexpected extra argument (my notes.md); attach it with -f 'my notes.md'\n",
+    )
+
+
+def test_a_conversation_of_another_project_is_not_continued_with_another_agent(place: Place):
+    place.rondel("--engine", "echo", "mine")
+    place.write("rondel.toml", "")
+    place.write("agents/host.md", "---\ndescription: A host\n---\nYou are a host.\n")
+    place.write("agents/cook.md", "---\ndescription: A cook\n---\nYou cook.\n")
+    assert place.rondel("run", "host", "of the host", "--engine", "echo").code == 0
+    (place.project / "agents/host.md").unlink()
+    id = json.loads(place.rondel("conversations", "--json").out)[0]["id"]
+    for arguments in (["resume", id], ["run", "--conversation", id, "again"], ["chat", "--conversation", id]):
+        refused = place.rondel(*arguments, "--engine", "echo")
+        assert (refused.code, refused.out) == (1, "")
+        assert "with the agent 'host', which is not in this project; continue it in the folder of its" in refused.err
+    last = place.rondel("--engine", "echo", "-c", "and on")
+    assert last.out == "and on\n"
+    assert last.err == "rondel: this conversation is with rondel, which answers\n"
+    assert "mine" in place.rondel("trace", "last").out
+
+
+def test_a_conversation_is_found_by_the_beginning_of_the_id_that_is_shown(place: Place):
+    place.rondel("--engine", "echo", "hello")
+    id = json.loads(place.rondel("conversations", "--json").out)[0]["id"]
+    assert "hello" in place.rondel("trace", id[-10:-6]).out
+
+
 def test_agents_in_a_folder_without_a_configuration_are_not_read_and_the_error_says_so(place: Place):
     """The pages of the documentation show files in agents/; without a rondel.toml beside them there is no project."""
     place.write("agents/host.md", "---\n---\nYou are a host.\n")
@@ -144,8 +188,12 @@ def test_agents_in_a_folder_without_a_configuration_are_not_read_and_the_error_s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["doktor"], "there is no command 'doktor'; did you mean 'doctor'?"),
-        (["rnu"], "there is no command 'rnu'; did you mean 'run'?"),
+        (["doktor"], "'doktor' is not a command; did you mean `rondel doctor`? To ask it anyway: rondel run rondel"),
+        (["rnu"], "'rnu' is not a command; did you mean `rondel run`?"),
+        (["rum"], "'rum' is not a command; did you mean `rondel run`?"),
+        (["-e", "echo", "version"], "'version' is not a command; did you mean `rondel --version`?"),
+        (["history"], "'history' is not a command; did you mean `rondel conversations`?"),
+        (["what is it", "README.md"], "got unexpected extra argument (README.md); put text of several words in quotes"),
         (["what", "is", "it"], "got unexpected extra arguments (is it); put text of several words in quotes"),
         (["run", "rondel", "hi", "--engin", "echo"], "no such option '--engin'; did you mean '--engine'?"),
         (["model", "pul"], "there is no command 'pul'; did you mean 'pull'?"),

@@ -108,7 +108,8 @@ def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
     server.says("Now it is there.")
     with place.chat() as terminal:
         terminal.type("make the file", until="Allow run_shell to run with")
-        terminal.wait_for("arrows or a number")
+        terminal.wait_for("or type why not")
+        assert re.search(r"Without an answer, this counts as 'no' in \d+ s\.", terminal.all_text)
         terminal.press("\r")  # an Enter too many allows nothing
         terminal.wait_for("I did not do it.")
         assert "denied by user" in terminal.all_text

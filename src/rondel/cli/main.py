@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
@@ -137,6 +138,10 @@ def _usage_sentence(error: BaseException) -> str | None:
 def _usage_hint(sentence: str, context: Any) -> str:
     """Return what to do about it, unless the sentence already says so."""
     if "unexpected extra argument" in sentence:
+        extra = sentence.partition("(")[2].removesuffix(")")
+        takes_files = context is not None and any(one.name == "file" for one in context.command.params)
+        if takes_files and os.path.isfile(extra):
+            return f"; attach it with -f {shlex.quote(extra)}"
         return "; put text of several words in quotes"
     if sentence.endswith(("?", ")")):
         return ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 
 import click
 from click.shell_completion import CompletionItem
 
-from ..errors import near_word, nearest
+from ..errors import ConfigError, near_word, nearest
 from ._options import TYPO, chat_options, flag
 
 COMMANDS = {
@@ -46,6 +47,32 @@ COMMANDS = {
 ELSEWHERE = {"resume": "chat"}  # commands that share a file with another one
 
 
+OTHER_WORDS = {
+    "agents": "/agent in a chat, which lists the agents",
+    "history": "`rondel conversations`",
+    "keys": "`rondel doctor`, which says which keys are set",
+    "login": "`rondel doctor`, which says which keys are set",
+    "quit": "Ctrl-D, which leaves the chat",
+    "exit": "Ctrl-D, which leaves the chat",
+    "setup": "`rondel`, which starts without a setup",
+    "start": "`rondel`, which starts a chat",
+    "update": "`pip install --upgrade`",
+    "upgrade": "`pip install --upgrade`",
+    "version": "`rondel --version`",
+}
+"""Words that people type for commands that have another name here."""
+
+
+def _meant(word: str) -> str:
+    """Return what a single word was probably meant to be; empty if it is a question."""
+    if word in OTHER_WORDS:
+        return OTHER_WORDS[word]
+    alike = (one for one in COMMANDS if len(one) == len(word) and one[0] == word[0])
+    one_letter = (one for one in alike if sum(a != b for a, b in zip(one, word, strict=True)) == 1)
+    near = near_word(word, COMMANDS, TYPO) or next(one_letter, "")  # `rum` is too short for the ratio
+    return f"`rondel {near}`" if near else ""
+
+
 class Program(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -62,8 +89,13 @@ class Program(click.Group):
         word = args[0]
         if word in COMMANDS:
             return super().resolve_command(ctx, args)
-        if near := near_word(word, COMMANDS, TYPO):
-            raise click.UsageError(f"there is no command {word!r}; did you mean {near!r}?")
+        if re.fullmatch("[a-z]+", word) and (meant := _meant(word)):
+            from ._names import default_agent
+
+            raise ConfigError(
+                f"{word!r} is not a command; did you mean {meant}? "
+                f'To ask it anyway: rondel run {default_agent()} "{word}"'
+            )
         return self._question(ctx, args)
 
     def _question(self, ctx: click.Context, args: list[str]) -> tuple[str, click.Command, list[str]]:
