@@ -141,6 +141,19 @@ def test_the_way_to_ask_a_single_word_names_the_agent_that_would_answer(place: P
     assert place.rondel("--engine", "echo", "which version is this").out == "which version is this\n"
 
 
+@pytest.mark.parametrize("command", ["usage", "conversations"])
+def test_a_command_that_only_reads_needs_no_secret(place: Place, command: str):
+    place.write("rondel.toml", 'engine = "echo"\n[gateway.keys.work]\nkey = "${WORK_KEY}"\n')
+    assert place.rondel(command).code == 0
+    asked = place.rondel("run", "rondel", "hello")
+    assert (asked.code, asked.err) == (
+        2,
+        f"rondel: {place.project / 'rondel.toml'}:3: the variable WORK_KEY is not set; set it\n",
+    )
+    place.write("rondel.toml", 'engin = "echo"\n[gateway.keys.work]\nkey = "${WORK_KEY}"\n')
+    assert "'engin' is not known; did you mean 'engine'?" in place.rondel(command).err
+
+
 def test_a_file_behind_a_question_is_attached_with_an_option(place: Place, monkeypatch: pytest.MonkeyPatch):
     place.write("my notes.md", "")
     said = place.rondel("--engine", "echo", "sum up", "my notes.md")
@@ -197,6 +210,8 @@ def test_agents_in_a_folder_without_a_configuration_are_not_read_and_the_error_s
         (["what", "is", "it"], "got unexpected extra arguments (is it); put text of several words in quotes"),
         (["run", "rondel", "hi", "--engin", "echo"], "no such option '--engin'; did you mean '--engine'?"),
         (["model", "pul"], "there is no command 'pul'; did you mean 'pull'?"),
+        (["serve", "--port", "80x"], "invalid value for '--port' / '-p': '80x' is not a number from 0 to 65535"),
+        (["conversations", "list", "-n", "x"], "'x' is not a number, 1 or more"),
         (["jobs", "frobnicate"], "; see `rondel jobs --help`"),
         (["run", "rondel", "hi", "--bogus"], "no such option '--bogus'; see `rondel run --help`"),
         (["prompt", "rondel"], "missing argument 'TEXT'; see `rondel prompt --help`"),

@@ -129,10 +129,21 @@ def _usage_sentence(error: BaseException) -> str | None:
         # Click compares names with their dashes, so that any short option seems near.
         known = unknown.possibilities or ()
         unknown.possibilities = [one for one in known if "did you mean" in nearest(unknown.option_name, (one,))]
+    if isinstance(error, parser.BadParameter):
+        unknown.message = _range_in_words(unknown)
     message = getattr(error, "format_message", lambda: str(error))()
     sentence = " ".join(str(message).split()).replace(". Did you mean", "; did you mean")
     sentence = sentence if sentence.endswith("...") else sentence.removesuffix(".")
     return f"{sentence[:1].lower()}{sentence[1:]}{_usage_hint(sentence, getattr(error, 'ctx', None))}"
+
+
+def _range_in_words(error: Any) -> str:
+    """Return what click says of a wrong value, with the numbers that an option takes."""
+    kind = getattr(error.param, "type", None)
+    if kind is None or "is not a valid integer range" not in error.message:
+        return error.message
+    numbers = f"a number from {kind.min} to {kind.max}" if kind.max is not None else f"a number, {kind.min} or more"
+    return error.message.replace("a valid integer range", numbers)
 
 
 def _usage_hint(sentence: str, context: Any) -> str:

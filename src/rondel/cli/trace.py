@@ -94,7 +94,7 @@ def _write(path: Path, text: str) -> None:
 
 async def _read(id: str) -> tuple[TraceNode, Callable[[str], str]]:
     """Return the trace, and what removes known secrets from a text."""
-    config = load_config()
+    config = load_config(only_reads=True)
     hide = Redactor(secrets_in(config, os.environ)).text
     async with contextlib.aclosing(open_store(config)) as store:
         return await read(store, await find_conversation(store, id), price=prices_of(config).paid), hide
@@ -104,7 +104,7 @@ async def _watch(id: str) -> None:
     from ..text.printable import one_line
     from ..trace.follow import follow
 
-    shown, config = console(), load_config()
+    shown, config = console(), load_config(only_reads=True)
     with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C stops it
         async with contextlib.aclosing(open_store(config)) as store:
             id = await find_conversation(store, id)

@@ -56,8 +56,8 @@ async def open_conversation(app: App, id: str, agent: str = "") -> Conversation:
     first = (await app.journals.open(id)).transcript.starting_agent
     if first and not agent and not app.registry.knows_agent(first):
         raise RondelError(
-            f"this conversation is with the agent {first!r}, which is not in this project; continue it in the folder of "
-            "its project"
+            f"this conversation is with the agent {first!r}, which is not in this project; continue it in the "
+            "folder of its project"
         )
     return app.conversation(id, agent=agent or first)
 
