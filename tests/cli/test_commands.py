@@ -141,6 +141,44 @@ def test_the_way_to_ask_a_single_word_names_the_agent_that_would_answer(place: P
     assert place.rondel("--engine", "echo", "which version is this").out == "which version is this\n"
 
 
+def test_a_preview_of_a_prompt_is_made_for_the_engine_that_is_asked_for(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    assert json.loads(place.rondel("prompt", "rondel", "hi", "--json").out)["engine"] == "echo"
+    asked = place.rondel("prompt", "rondel", "hi", "-e", "anthropic:claude-x", "--json")
+    assert json.loads(asked.out)["engine"] == "anthropic:claude-x"
+    assert (
+        "there is no engine 'opnai:x'; did you mean 'openai'?"
+        in place.rondel("prompt", "rondel", "hi", "-e", "opnai:x").err
+    )
+
+
+def test_a_model_that_is_there_is_not_said_to_be_downloaded(place: Place):
+    file = place.write("tiny.gguf", "")
+    file.write_bytes(gguf())
+    assert "Downloaded tiny to" in place.rondel("model", "pull", str(file)).err
+    assert "tiny is already there: " in place.rondel("model", "pull", "tiny").err
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [(">&-", "rondel: stdout is closed; "), ("> /dev/full", "rondel: the output could not be written: ")],
+)
+def test_output_that_goes_nowhere_is_an_error_of_one_sentence(place: Place, target: str, said: str):
+    command = f"{sys.executable} -m rondel run rondel hello --engine echo {target}"
+    env = {**place.env, "PYTHONPATH": str(Path(rondel.__file__).parents[1])}
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=place.project, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_text_of_help_itself_is_written_like_that_of_other_options(place: Place):
+    for arguments in (["--help"], ["run", "--help"], ["jobs", "--help"], ["jobs", "list", "--help"]):
+        assert "show this help\n" in place.rondel(*arguments).out
+
+
 @pytest.mark.parametrize("command", ["usage", "conversations"])
 def test_a_command_that_only_reads_needs_no_secret(place: Place, command: str):
     place.write("rondel.toml", 'engine = "echo"\n[gateway.keys.work]\nkey = "${WORK_KEY}"\n')

@@ -114,8 +114,9 @@ def describe(config: Config) -> Iterator[str]:
         yield f"acts on this computer with: {_listed(acting)}"
     if deciding := tuple(_deciding(config, found.drafts)):
         yield f"changes which calls need your approval: {_listed(deciding)}"
-    yield f"sends to: {_listed(tuple(_addresses(config)))}"
-    yield f"reads the variables: {_listed(tuple(dict.fromkeys(_variables(config, found.drafts))))}"
+    yield f"sends requests to: {_listed(tuple(_addresses(config)), 'nowhere')}"
+    variables = tuple(dict.fromkeys(_variables(config, found.drafts)))
+    yield f"reads environment variables: {_listed(variables, 'none')}"
     if found.mistakes:
         yield "has mistakes in its files; `rondel lint` lists them"
 
@@ -159,6 +160,6 @@ def _variables(config: Config, drafts: dict[str, Draft]) -> Iterator[str]:
             yield from names
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _listed(names: tuple[str, ...], none: str = "nothing") -> str:
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return f"{', '.join(names[:NAMES_MAX])}{more}" or "nothing"
+    return f"{', '.join(names[:NAMES_MAX])}{more}" or none

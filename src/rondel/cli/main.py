@@ -5,6 +5,7 @@ Imports nothing heavy before it is needed: `rondel --version` takes hardly longe
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
 import os
@@ -42,6 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     gc.set_threshold(GARBAGE_MAX)
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed, as by `>&-`
+        from ..errors import RondelError
+
+        raise RondelError("stdout is closed; `> /dev/null` discards what is printed")
     from ..text.printable import guard_streams
 
     for stream in (sys.stdin, sys.stdout, sys.stderr):
@@ -106,6 +111,10 @@ def _explain(error: Exception) -> int:
         for hint in (*hints, *installer_hint(str(inner))):
             tell(hint)
         return NOT_TRUSTED if isinstance(inner, NotTrusted) else USAGE if isinstance(inner, ConfigError) else FAILED
+    if isinstance(inner, OSError) and inner.errno == errno.ENOSPC and inner.filename is None:
+        _forget_stdout()
+        tell(f"rondel: the output could not be written: {inner.strerror}")
+        return FAILED
     tell(f"rondel: unexpected error: {type(inner).__name__}: {inner} (RONDEL_DEBUG=1 shows where)")
     return FAILED
 

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..errors import ConfigError, near_word, nearest
-from ._options import TYPO, chat_options, flag
+from ._options import HELP, TYPO, chat_options, flag, with_help
 
 COMMANDS = {
     "chat": "Talk to an agent in the terminal.",
@@ -81,7 +81,13 @@ class Program(click.Group):
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             module = importlib.import_module(f".{ELSEWHERE.get(cmd_name, cmd_name)}", __package__)
             self.commands[cmd_name] = getattr(module, cmd_name)
-        return self.commands.get(cmd_name)
+        return with_help(self.commands.get(cmd_name), ctx)
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.help = HELP
+        return option
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

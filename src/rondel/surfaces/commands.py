@@ -195,7 +195,9 @@ async def _tokens(chat: Chat, rest: str) -> Output:
     from ..trace import tokens_text
 
     usage = (await chat.conversation.transcript()).usage
-    return f"This conversation used {tokens_text(usage) or 'no tokens, as far as known'}."
+    unit = "token" if usage.tokens_in == 1 else "tokens"
+    used = tokens_text(usage).replace(" in", f" {unit} in", 1) or "no tokens that could be counted"
+    return f"This conversation used {used}."
 
 
 async def _retry(chat: Chat, rest: str) -> None:
