@@ -257,6 +257,20 @@ def test_a_paste_of_several_lines_is_one_message_and_history_remembers_it(place:
     assert history.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_question_says_which_engine_was_chosen_for_it_and_why(place: Place, server: ModelServer):
+    chosen = {"ANTHROPIC_API_KEY": "sk-ant-0123456789", "ANTHROPIC_BASE_URL": server.url}
+    server.says("Hello.", "Hello.", "Hello.")
+    with place.terminal("hello there", **chosen) as terminal:
+        terminal.wait_for("Hello.")
+        terminal.wait_end()
+        assert re.search(r"Using anthropic:\S+: ANTHROPIC_API_KEY is set\.", terminal.all_text)
+    with place.terminal("-e", "anthropic", "hello there", **chosen) as terminal:
+        terminal.wait_for("Hello.")
+        terminal.wait_end()
+        assert "Using" not in terminal.all_text
+    assert "Using" not in place.spawn("hello there", **chosen).err
+
+
 def test_a_killed_chat_is_resumed_where_it_was(place: Place, server: ModelServer):
     place.uses(server)
     server.calls("calculate", "sum", expression="6*7")

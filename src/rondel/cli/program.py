@@ -56,8 +56,8 @@ OTHER_WORDS = {
     "exit": "Ctrl-D, which leaves the chat",
     "setup": "`rondel`, which starts without a setup",
     "start": "`rondel`, which starts a chat",
-    "update": "`pip install --upgrade`",
-    "upgrade": "`pip install --upgrade`",
+    "update": "`git pull` and `pip install` in the checkout",
+    "upgrade": "`git pull` and `pip install` in the checkout",
     "version": "`rondel --version`",
 }
 """Words that people type for commands that have another name here."""

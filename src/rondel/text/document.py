@@ -191,7 +191,8 @@ def expand(
                 return default
             if given is None:
                 hint = hint if "did you mean" in (hint := nearest(name, tuple(env))) else ""
-                if hides(path, value, (name,)):  # a default would be a secret that the file shows
+                # A default would be a secret that the file shows. Without its path, another store would be used.
+                if path[:1] != ("store",) and hides(path, value, (name,)):
                     at = document.where(path)
                     raise SecretNotSet(f"the variable {name} is not set; set it{hint}", path=at.path, line=at.line)
                 todo = f"set it, or give it a default: ${{{name}:-…}}{hint}"
