@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .errors import RondelError
+from .errors import RondelError, install_extra
 
 if TYPE_CHECKING:
     from .project.settings import DiscordRule as DiscordRule
@@ -42,4 +42,4 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         if error.name not in ("discord", "aiohttp"):
             raise
-        raise RondelError("Discord needs discord.py: run pip install '.[discord]' in a checkout") from error
+        raise RondelError(f"Discord needs discord.py: run {install_extra('discord')}") from error

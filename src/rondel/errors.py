@@ -226,6 +226,22 @@ class StoreFull(StoreError):
     """There is no space left."""
 
 
+def install_extra(name: str) -> str:
+    """Return how to install an extra of this installation. An editable one stays editable."""
+    return f"pip install {'-e ' if _is_editable() else ''}'.[{name}]' in a checkout"
+
+
+def _is_editable() -> bool:
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        origin = json.loads(distribution("rondel").read_text("direct_url.json") or "{}")
+        return origin.get("dir_info", {}).get("editable", False) is True
+    except (PackageNotFoundError, OSError, ValueError, AttributeError):
+        return False
+
+
 def near_word(word: str, known: Iterable[str], cutoff: float = NEAR) -> str:
     """Return the known word that was probably meant; empty if none is similar enough."""
     from difflib import get_close_matches

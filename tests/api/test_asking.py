@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def test_a_turn_that_fails_raises_with_its_result_and_its_cause():
     result = raised.value.result
     assert (result.outcome, result.error, result.agent) == (Outcome.FAILED, "the key is wrong", "helper")
     assert isinstance(raised.value.__cause__, EngineDenied)
+
+
+def test_the_traceback_of_a_failed_run_shows_only_what_failed():
+    agent = Agent("helper", engine=Scripted(EngineDenied("the key is wrong")))
+    with pytest.raises(TurnFailed) as raised:
+        rondel.run(agent, "Hi.")
+    assert "no running event loop" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_limit_raises_too_and_the_result_has_its_name():

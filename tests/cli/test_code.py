@@ -82,8 +82,8 @@ def test_the_program_gets_where_the_gateway_is_and_the_parents_environment_stays
     assert env["DISABLE_TELEMETRY"] == env["DISABLE_COST_WARNINGS"] == "true"
     assert not {"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_API_KEY"} & set(env)
     assert env["MINE"] == "kept"
-    assert done.err.count("\n") == 2
-    assert f"uses test: set in {place.project}/rondel.toml:1.\nGateway: {url}\n" in done.err
+    assert done.err.count("\n") == 1
+    assert f"through the gateway at {url}, with test: set in {place.project}/rondel.toml:1.\n" in done.err
     assert not _is_open(port)
 
 
@@ -177,7 +177,7 @@ def test_a_gateway_that_runs_is_used_and_stays(place: Place, server: ModelServer
         server.says("Hello.")
         done = place.spawn("code", *_python(ASKS))
         assert done.out == "answered\n"
-        assert f"uses the running gateway at http://127.0.0.1:{port}.\n" in done.err
+        assert f"through the running gateway at http://127.0.0.1:{port}.\n" in done.err
         assert _is_open(port)
         other = place.folder / "other"
         other.mkdir()
@@ -197,7 +197,7 @@ def test_clients_find_a_gateway_on_whatever_port_it_was_given(place: Place, serv
         assert f"The gateway at http://127.0.0.1:{port} runs" in place.rondel("status").out
         asked = place.spawn("code", "sh", "-c", "echo $ANTHROPIC_BASE_URL")
         assert asked.out == f"http://127.0.0.1:{port}\n"
-        assert "uses the running gateway" in asked.err
+        assert "Running `sh` through the running gateway" in asked.err
         serving.signal(signal.SIGTERM)
         serving.wait_end()
     assert not [*place.folder.joinpath("state/rondel/gateways").iterdir()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import socket
@@ -20,6 +21,7 @@ from rondel.cli.chat import opening
 from rondel.cli.program import COMMANDS, program
 from rondel.contracts.store import ConversationInfo
 from rondel.engines.local.weights import DEFAULT, path_of
+from rondel.errors import install_extra
 from rondel.testing import Echo
 from tests.cli.conftest import Place
 from tests.cli.model_server import ModelServer
@@ -88,6 +90,29 @@ def test_init_prints_a_command_that_a_shell_understands_and_asks_for_no_trust_th
     assert "rondel trust" not in again.err
 
 
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ('{"dir_info": {"editable": true}, "url": "file:///rondel"}', "pip install -e '.[discord]'"),
+        ('{"dir_info": {}, "url": "file:///rondel"}', "pip install '.[discord]'"),
+        (None, "pip install '.[discord]'"),
+    ],
+)
+def test_an_extra_keeps_an_editable_installation_editable(
+    monkeypatch: pytest.MonkeyPatch, origin: str | None, command: str
+):
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return origin
+
+    def installed(name: str) -> Installed:
+        return Installed()
+
+    monkeypatch.setattr(importlib.metadata, "distribution", installed)
+    assert install_extra("discord") == f"{command} in a checkout"
+
+
 @pytest.mark.parametrize(("mark", "tool"), [("pipx_metadata.json", "pipx"), ("uv-receipt.toml", "uv tool")])
 def test_pip_is_not_recommended_where_another_tool_installed_rondel(
     place: Place, monkeypatch: pytest.MonkeyPatch, mark: str, tool: str
@@ -95,7 +120,7 @@ def test_pip_is_not_recommended_where_another_tool_installed_rondel(
     """Their environments are their own: what pip installs in a checkout, Rondel does not find."""
     monkeypatch.setattr(rondel.project.engines, "has_runtime", lambda: False)
     before = place.rondel("hello").err
-    assert "pip install '.[local]'" in before
+    assert install_extra("local") in before
     monkeypatch.setattr(sys, "prefix", str(place.folder))
     (place.folder / mark).touch()
     assert place.rondel("hello").err.removeprefix(before) == (
@@ -103,6 +128,101 @@ def test_pip_is_not_recommended_where_another_tool_installed_rondel(
         "and name all extras that you need.\n"
     )
     assert f"`{tool} install --force`" in place.rondel("doctor").err
+
+
+def test_the_way_to_ask_a_single_word_names_the_agent_that_would_answer(place: Place):
+    place.write("rondel.toml", "")
+    place.write("agents/host.md", "---\n---\nYou are a host.\n")
+    said = place.rondel("version")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.endswith('To ask it anyway: rondel run host "version"\n')
+    assert place.rondel("run", "host", "version", "--engine", "echo").out == "version\n"
+    assert place.rondel("--engine", "echo", "hello").out == "hello\n"
+    assert place.rondel("--engine", "echo", "which version is this").out == "which version is this\n"
+
+
+def test_a_preview_of_a_prompt_is_made_for_the_engine_that_is_asked_for(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n')
+    assert json.loads(place.rondel("prompt", "rondel", "hi", "--json").out)["engine"] == "echo"
+    asked = place.rondel("prompt", "rondel", "hi", "-e", "anthropic:claude-x", "--json")
+    assert json.loads(asked.out)["engine"] == "anthropic:claude-x"
+    assert (
+        "there is no engine 'opnai:x'; did you mean 'openai'?"
+        in place.rondel("prompt", "rondel", "hi", "-e", "opnai:x").err
+    )
+
+
+def test_a_model_that_is_there_is_not_said_to_be_downloaded(place: Place):
+    file = place.write("tiny.gguf", "")
+    file.write_bytes(gguf())
+    assert "Downloaded tiny to" in place.rondel("model", "pull", str(file)).err
+    assert "tiny is already there: " in place.rondel("model", "pull", "tiny").err
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [(">&-", "rondel: stdout is closed; "), ("> /dev/full", "rondel: the output could not be written: ")],
+)
+def test_output_that_goes_nowhere_is_an_error_of_one_sentence(place: Place, target: str, said: str):
+    command = f"{sys.executable} -m rondel run rondel hello --engine echo {target}"
+    env = {**place.env, "PYTHONPATH": str(Path(rondel.__file__).parents[1])}
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=place.project, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_text_of_help_itself_is_written_like_that_of_other_options(place: Place):
+    for arguments in (["--help"], ["run", "--help"], ["jobs", "--help"], ["jobs", "list", "--help"]):
+        assert "show this help\n" in place.rondel(*arguments).out
+
+
+@pytest.mark.parametrize("command", ["usage", "conversations"])
+def test_a_command_that_only_reads_needs_no_secret(place: Place, command: str):
+    place.write("rondel.toml", 'engine = "echo"\n[gateway.keys.work]\nkey = "${WORK_KEY}"\n')
+    assert place.rondel(command).code == 0
+    asked = place.rondel("run", "rondel", "hello")
+    assert (asked.code, asked.err) == (
+        2,
+        f"rondel: {place.project / 'rondel.toml'}:3: the variable WORK_KEY is not set; set it\n",
+    )
+    place.write("rondel.toml", 'engin = "echo"\n[gateway.keys.work]\nkey = "${WORK_KEY}"\n')
+    assert "'engin' is not known; did you mean 'engine'?" in place.rondel(command).err
+
+
+def test_a_file_behind_a_question_is_attached_with_an_option(place: Place, monkeypatch: pytest.MonkeyPatch):
+    place.write("my notes.md", "")
+    said = place.rondel("--engine", "echo", "sum up", "my notes.md")
+    assert (said.code, said.err) == (
+        2,
+        "rondel: got unexpected extra argument (my notes.md); attach it with -f 'my notes.md'\n",
+    )
+
+
+def test_a_conversation_of_another_project_is_not_continued_with_another_agent(place: Place):
+    place.rondel("--engine", "echo", "mine")
+    place.write("rondel.toml", "")
+    place.write("agents/host.md", "---\ndescription: A host\n---\nYou are a host.\n")
+    place.write("agents/cook.md", "---\ndescription: A cook\n---\nYou cook.\n")
+    assert place.rondel("run", "host", "of the host", "--engine", "echo").code == 0
+    (place.project / "agents/host.md").unlink()
+    id = json.loads(place.rondel("conversations", "--json").out)[0]["id"]
+    for arguments in (["resume", id], ["run", "--conversation", id, "again"], ["chat", "--conversation", id]):
+        refused = place.rondel(*arguments, "--engine", "echo")
+        assert (refused.code, refused.out) == (1, "")
+        assert "with the agent 'host', which is not in this project; continue it in the folder of its" in refused.err
+    last = place.rondel("--engine", "echo", "-c", "and on")
+    assert last.out == "and on\n"
+    assert last.err == "rondel: this conversation is with rondel, which answers\n"
+    assert "mine" in place.rondel("trace", "last").out
+
+
+def test_a_conversation_is_found_by_the_beginning_of_the_id_that_is_shown(place: Place):
+    place.rondel("--engine", "echo", "hello")
+    id = json.loads(place.rondel("conversations", "--json").out)[0]["id"]
+    assert "hello" in place.rondel("trace", id[-10:-6]).out
 
 
 def test_agents_in_a_folder_without_a_configuration_are_not_read_and_the_error_says_so(place: Place):
@@ -119,11 +239,17 @@ def test_agents_in_a_folder_without_a_configuration_are_not_read_and_the_error_s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["doktor"], "there is no command 'doktor'; did you mean 'doctor'?"),
-        (["rnu"], "there is no command 'rnu'; did you mean 'run'?"),
+        (["doktor"], "'doktor' is not a command; did you mean `rondel doctor`? To ask it anyway: rondel run rondel"),
+        (["rnu"], "'rnu' is not a command; did you mean `rondel run`?"),
+        (["rum"], "'rum' is not a command; did you mean `rondel run`?"),
+        (["-e", "echo", "version"], "'version' is not a command; did you mean `rondel --version`?"),
+        (["history"], "'history' is not a command; did you mean `rondel conversations`?"),
+        (["what is it", "README.md"], "got unexpected extra argument (README.md); put text of several words in quotes"),
         (["what", "is", "it"], "got unexpected extra arguments (is it); put text of several words in quotes"),
         (["run", "rondel", "hi", "--engin", "echo"], "no such option '--engin'; did you mean '--engine'?"),
         (["model", "pul"], "there is no command 'pul'; did you mean 'pull'?"),
+        (["serve", "--port", "80x"], "invalid value for '--port' / '-p': '80x' is not a number from 0 to 65535"),
+        (["conversations", "list", "-n", "x"], "'x' is not a number, 1 or more"),
         (["jobs", "frobnicate"], "; see `rondel jobs --help`"),
         (["run", "rondel", "hi", "--bogus"], "no such option '--bogus'; see `rondel run --help`"),
         (["prompt", "rondel"], "missing argument 'TEXT'; see `rondel prompt --help`"),

@@ -199,9 +199,12 @@ def test_an_agent_of_a_library_asks_no_model_and_needs_none(place: Place):
             ("time.now", "Rome", "-i", "zone=UTC"),
             "agent 'time.now' takes [zone], and all are given; leave out the text",
         ),
-        (("text.truncate", "x"), "required inputs missing in agent 'text.truncate': length; it takes text, length,"),
+        (
+            ("text.truncate", "x"),
+            "'text.truncate' still needs length. Give each input as --input name=value (text, length,",
+        ),
         (("text.truncate", "x", "-i", "length=x"), "'length' of agent 'text.truncate' must be a whole number, not 'x'"),
-        (("rondel", "hi", "-i", "a=b"), "agent 'rondel' has no named inputs; give it a text"),
+        (("rondel", "hi", "-i", "a=b"), "'rondel' takes no named inputs; give it a message instead"),
     ],
 )
 def test_wrong_inputs_are_said_in_a_sentence_before_anything_runs(
@@ -228,7 +231,10 @@ agents:
     )
     assert place.rondel("run", "usual", "Rome", "-i", "how=hot").out == "In Rome it is hot.\n"
     assert place.rondel("run", "same", "-i", "city=Rome").out == "In Rome it is mild.\n"
-    assert "required inputs missing in agent 'usual': city" in place.rondel("run", "usual").err
+    assert (
+        "'usual' still needs city. Give each input as --input name=value (city, [how])."
+        in place.rondel("run", "usual").err
+    )
     assert place.rondel("run", "greeting").out == "Hello.\n"
 
 

@@ -77,6 +77,16 @@ def test_a_key_that_is_written_out_where_others_can_read_it_is_warned_of(place: 
         assert serving.wait_end() == 0
 
 
+def test_the_status_without_the_variable_of_a_key_says_that_the_gateway_runs(place: Place):
+    place.write("rondel.toml", 'engine = "echo"\n[gateway.keys.work]\nkey = "${WORK_KEY}"\n')
+    with Serving(place, "serve", "--port", "0", WORK_KEY="work-key-0123456789") as serving:
+        url = f"http://127.0.0.1:{serving.port}"
+        said = place.spawn("status")
+        assert (said.code, said.out) == (1, "")
+        assert f"the gateway at {url} is running; what it does is shown with a key" in said.err
+        assert "0 open requests" in place.spawn("status", WORK_KEY="work-key-0123456789").out
+
+
 def test_a_gateway_never_asks_itself(place: Place, server: ModelServer):
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]

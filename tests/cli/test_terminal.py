@@ -108,7 +108,8 @@ def test_an_approval_is_answered_in_place(place: Place, server: ModelServer):
     server.says("Now it is there.")
     with place.chat() as terminal:
         terminal.type("make the file", until="Allow run_shell to run with")
-        terminal.wait_for("arrows or a number")
+        terminal.wait_for("or type why not")
+        assert re.search(r"Without an answer, this counts as 'no' in \d+ s\.", terminal.all_text)
         terminal.press("\r")  # an Enter too many allows nothing
         terminal.wait_for("I did not do it.")
         assert "denied by user" in terminal.all_text
@@ -254,6 +255,20 @@ def test_a_paste_of_several_lines_is_one_message_and_history_remembers_it(place:
     history = Path(place.env["XDG_STATE_HOME"], "rondel", "history")
     assert "+first line\n+second line" in history.read_text()
     assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_question_says_which_engine_was_chosen_for_it_and_why(place: Place, server: ModelServer):
+    chosen = {"ANTHROPIC_API_KEY": "sk-ant-0123456789", "ANTHROPIC_BASE_URL": server.url}
+    server.says("Hello.", "Hello.", "Hello.")
+    with place.terminal("hello there", **chosen) as terminal:
+        terminal.wait_for("Hello.")
+        terminal.wait_end()
+        assert re.search(r"Using anthropic:\S+: ANTHROPIC_API_KEY is set\.", terminal.all_text)
+    with place.terminal("-e", "anthropic", "hello there", **chosen) as terminal:
+        terminal.wait_for("Hello.")
+        terminal.wait_end()
+        assert "Using" not in terminal.all_text
+    assert "Using" not in place.spawn("hello there", **chosen).err
 
 
 def test_a_killed_chat_is_resumed_where_it_was(place: Place, server: ModelServer):

@@ -182,11 +182,26 @@ def test_without_a_file_or_a_folder_there_are_no_agents(tmp_path: Path) -> None:
         ("agents:\n  a:\n    options: {temperature: hot}", "a.yaml:3: 'agents.a.options.temperature' must be a number"),
         ("agents:\n  a:\n    inputs: {city: Bonn}", "a.yaml:3: 'agents.a.inputs.city' must be a table"),
         ("agents:\n  a:\n    description: ${NOBODY}", "a.yaml:3: the variable NOBODY is not set"),
-        ("agents:\n  a: {tools: [x", "a.yaml:2: is not YAML: while parsing a flow sequence"),
+        ("agents:\n  a:\n    model: echo", "a.yaml:3: 'agents.a.model' is not known; write it as 'engine'"),
+        (
+            "agents:\n  a:\n    temperature: 1",
+            "a.yaml:3: 'agents.a.temperature' is not known; write it below 'options'",
+        ),
+        (
+            "agents:\n  a:\n    description: fine: really",
+            "a.yaml:3: this is not valid YAML: mapping values are not allowed here; put a text with a colon in quotes",
+        ),
+        ("agents:\n  a: {tools: [x", "a.yaml:2: this is not valid YAML: while parsing a flow sequence"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_line_and_the_nearest_word(tmp_path: Path, text: str, said: str) -> None:
     assert said_of(tmp_path, text).startswith(said)
+
+
+def test_a_function_of_the_project_that_is_named_as_a_tool_is_found(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text('def roll_dice() -> int:\n    "Roll."\n    return 4\n')
+    said = said_of(tmp_path, "agents:\n  a:\n    tools: [roll_dice]")
+    assert said == "a.yaml:3: there is no tool 'roll_dice'; write 'tools:roll_dice' for the one in tools.py"
 
 
 def test_a_markdown_agent_says_its_mistakes_with_lines_of_the_whole_file(tmp_path: Path) -> None:

@@ -113,11 +113,14 @@ def test_any_toml_has_a_line_for_each_of_its_keys(tmp_path_factory: pytest.TempP
 
 def test_broken_toml_says_the_line_and_what_is_wrong(tmp_path: Path) -> None:
     path = write(tmp_path / "x.toml", 'a = 1\nb "two"\n')
-    assert sentence(lambda: read_toml(path)) == "x.toml:2: is not TOML: expected '=' after a key in a key/value pair"
+    assert (
+        sentence(lambda: read_toml(path))
+        == "x.toml:2: this is not valid TOML: expected '=' after a key in a key/value pair"
+    )
     path = write(tmp_path / "x.toml", "a = 1\nb = [1, 2\n")
-    assert sentence(lambda: read_toml(path)) == "x.toml:2: is not TOML: unclosed array"
+    assert sentence(lambda: read_toml(path)) == "x.toml:2: this is not valid TOML: unclosed array"
     path = write(tmp_path / "x.toml", f"a = {'1' * 5000}")
-    assert sentence(lambda: read_toml(path)).startswith("x.toml: is not TOML: exceeds the limit")
+    assert sentence(lambda: read_toml(path)).startswith("x.toml: this is not valid TOML: exceeds the limit")
 
 
 def test_a_file_that_is_not_text_or_far_too_big_is_refused(tmp_path: Path) -> None:
@@ -200,8 +203,8 @@ def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
         ("<<: {a: 1}", "x.yaml:1: '<<' merges tables"),
         ("? [a]\n: 1", "x.yaml:1: a key must be a text"),
         ("- a", "x.yaml:1: must be a table of keys and values"),
-        ("a: 1\nb: [1", "x.yaml:2: is not YAML: while parsing a flow sequence"),
-        ("a: 1\nb: \x07", "x.yaml:2: is not YAML: special characters"),
+        ("a: 1\nb: [1", "x.yaml:2: this is not valid YAML: while parsing a flow sequence"),
+        ("a: 1\nb: \x07", "x.yaml:2: this is not valid YAML: special characters"),
         ("- " * 20_000, "x.yaml: is nested too deeply"),
     ],
 )

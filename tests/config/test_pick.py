@@ -15,7 +15,7 @@ from rondel.engine import Engine
 from rondel.engines.fallback import Fallback
 from rondel.engines.local import LocalEngine
 from rondel.engines.local.weights import CATALOG, DEFAULT, Weights, path_of
-from rondel.errors import EngineDenied
+from rondel.errors import EngineDenied, install_extra
 from rondel.project.config import load
 from rondel.project.engines import NeedsWeights, Picked, ask_address, chat_models, check_engine, make_engine, pick
 from rondel.project.settings import Config
@@ -214,7 +214,7 @@ def test_with_nothing_at_all_the_sentence_says_what_to_do(monkeypatch: pytest.Mo
     monkeypatch.setattr(rondel.project.engines, "has_runtime", lambda: False)
     said = sentence(picked)
     assert said.startswith("there is no engine: set a key (such as ANTHROPIC_API_KEY")
-    assert "pip install '.[local]'" in said
+    assert install_extra("local") in said
 
 
 # --- weights that are missing -----------------------------------------------------------------------------------------

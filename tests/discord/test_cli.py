@@ -204,6 +204,11 @@ def test_without_a_token_the_way_to_one_is_said(place: Place):
     with pytest.raises(ConfigError, match="not a bot's token"):
         client_id_in("nonsense")
     assert client_id_in(TOKEN) == 123456789012345678
+    place.env["DISCORD_TOKEN"] = "abc"
+    refused = place.spawn("discord", "-e", "echo")
+    assert refused.code == 2
+    assert "this is not a bot's token" in refused.err
+    assert "Using" not in refused.err
 
 
 def test_the_invitation_asks_for_no_more_than_is_needed(place: Place, monkeypatch: pytest.MonkeyPatch):

@@ -408,7 +408,7 @@ def test_an_engine_says_what_it_is_before_anything_is_loaded() -> None:
 
 def test_a_missing_runtime_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(EngineError, match=r"the embedded model needs the extra: pip install '\.\[local\]'"):
+    with pytest.raises(EngineError, match=r"the embedded model needs the extra: pip install (-e )?'\.\[local\]'"):
         reply_of(LocalEngine("model.gguf"), user("Hi"))
 
 

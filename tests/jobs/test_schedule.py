@@ -178,6 +178,11 @@ def _fits(wall: datetime, minute: str, hour: str, day: str, weekday: str) -> boo
 # --- every, at, hours -------------------------------------------------------------------------------------------------
 
 
+def test_a_short_time_without_a_unit_gets_the_unit_that_was_probably_meant():
+    with pytest.raises(RondelError, match=r"^every '5' has no unit; write 5m$"):
+        parse({"every": "5", "say": "x"}, now=1_000)
+
+
 def test_every_counts_from_when_it_was_said_and_in_a_file_from_the_epoch():
     """T13: interval of at least 60 s."""
     asked = parse({"every": "1h 30m", "say": "x"}, now=1_000)

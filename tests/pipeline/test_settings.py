@@ -86,7 +86,7 @@ async def test_a_conversation_overrides_the_model_until_it_is_the_agent_s_own_ag
     [
         ("temperature", 1, "'temperature' is not a setting; write model, options.NAME"),
         ("options.temprature", 1, "did you mean 'temperature'"),
-        ("options.temperature", "hot", "cannot be 'hot'"),
+        ("options.temperature", "hot", "'temperature' must be a number, not 'hot'"),
         ("options.output", {}, "there is no option 'output'"),
         ("prompt.tne", "x", "did you mean 'tone'"),
         ("prompt.tone", 4, "takes a text"),

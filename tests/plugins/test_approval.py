@@ -109,7 +109,7 @@ def test_a_yes_lets_the_call_run(answer: str):
     assert (question.call_id, question.kind, question.options) == ("call-0", "approve", ("yes", "no", "always"))
     assert question.text == (
         'Allow shell to run with {"command":"make"}?\n'
-        "(always: helper may run shell with exactly these arguments again, in this conversation)"
+        "(always: do not ask again when helper makes exactly this call in this conversation)"
     )
     assert question.default == "no"
     assert shell.ran == ["make"]

@@ -140,7 +140,7 @@ def test_always_says_what_it_covers_and_covers_that():
     wipe, ran = taking_notes(Approval())
     engine = calling({"folder": "/tmp/a"}, {"folder": "/tmp/a"}, {"folder": "/"}, {"folder": "/tmp/a", "force": True})
     questions, _ = asked_about(Agent("helper", engine=engine, tools=[wipe]), "always", "no", "no", said=4)
-    assert "always: helper may run wipe with exactly these arguments again" in questions[0]
+    assert "always: do not ask again when helper makes exactly this call" in questions[0]
     assert len(questions) == 3
     assert [done["folder"] for done in ran] == ["/tmp/a", "/tmp/a"]
 
@@ -158,7 +158,7 @@ def test_always_does_not_cover_another_agents_tool_of_the_same_name():
     second = Agent("second", engine=calling({"folder": "x"}), tools=[others])
     questions, _ = asked_about(first, "always", others=(second,))
     assert len(questions) == 2
-    assert "second may run wipe" in questions[1]
+    assert "when second makes exactly this call" in questions[1]
     assert (len(ran), ran_by_other) == (1, [])
 
 

@@ -109,7 +109,7 @@ def test_missing_required_inputs_are_named():
     """S02"""
     agent, _ = trips('{"city": null, "date": "", "days": 2}')
     (result,), events = told(agent, "Somewhere nice for two days")
-    assert result.error == "required inputs missing in agent 'trips': city, date"
+    assert result.error == "'trips' still needs city, date"
     failure = of(TurnFinished, events)[0].failure
     assert failure is not None
     assert (failure.name, failure.agent) == ("InputError", "trips")
@@ -123,7 +123,7 @@ def test_a_model_that_leaves_out_what_is_required_is_told_and_may_do_better():
 
     first, second = of(CallFinished, play(events_after("Plan it.", agent="boss"), boss, agent))
     assert first.result.is_error
-    assert first.result.text == "required inputs missing in agent 'trips': date"
+    assert first.result.text == "'trips' still needs date"
     assert second.result.text.startswith("agent 'trips' has no input 'nights'")
 
 
@@ -241,7 +241,7 @@ def test_values_are_made_what_they_should_be(field: dict[str, Any], given: Any, 
         ({"type": "array"}, "a, b", "input 'x' of agent 'a' must be a list, not 'a, b'"),
         ({"type": "array", "items": {"type": "integer"}}, ["b"], "item 1 must be a whole number, not 'b'"),
         ({"enum": ["red"]}, "green", "input 'x' of agent 'a' must be one of 'red', not 'green'"),
-        ({"required": True}, "  ", "required inputs missing in agent 'a': x"),
+        ({"required": True}, "  ", "'a' still needs x"),
     ],
 )
 def test_a_wrong_value_is_one_sentence(field: dict[str, Any], given: Any, said: str):

@@ -70,3 +70,14 @@ def test_what_does_not_go_together_is_said_in_a_sentence(
 ):
     assert main(["trace", "last", *arguments]) == 2
     assert sentence in capfd.readouterr().err
+
+
+def test_a_trace_that_may_be_shared_needs_the_secrets_that_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("RONDEL_TRUST", str(tmp_path))
+    monkeypatch.delenv("WORK_KEY", raising=False)
+    (tmp_path / "rondel.toml").write_text('[gateway.keys.work]\nkey = "${WORK_KEY}"\n')
+    assert main(["trace", "last"]) == 0
+    assert main(["trace", "last", "--html"]) == 2
+    assert "the variable WORK_KEY is not set; set it\n" in capfd.readouterr().err

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rondel import Agent, App, tool
+from rondel.errors import install_extra
 from rondel.events import Outcome, TurnFinished, Warned
 from rondel.plugins.telemetry import Telemetry
 from rondel.project.lookup import find_plugin
@@ -226,5 +227,5 @@ asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip().splitlines() == [
-        "telemetry is configured, but OpenTelemetry is not installed: run `pip install '.[otel]'` in a checkout"
+        f"telemetry is configured, but OpenTelemetry is not installed: run {install_extra('otel')}"
     ], done.stderr

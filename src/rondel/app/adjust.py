@@ -18,6 +18,7 @@ from ..machine.resolved import ResolvedAgent
 from ..plugin import Chain, Plugin
 from ..prompt import HISTORY, Child, Node
 from ..question import Hold, Question
+from ..text.document import Checker, Document
 from ..tool import NAME, CallContext, Tool
 from ..values import Options, Value
 
@@ -68,11 +69,9 @@ def _options(options: Options, name: str, value: Any) -> Options:
     known = tuple(field for field in Options.__struct_fields__ if field != "output")
     if name not in known:
         raise RondelError(f"there is no option {name!r}{nearest(name, known)}")
-    try:
-        given = getattr(msgspec.convert({name: value}, Options, strict=False), name)
-    except msgspec.ValidationError as error:
-        raise RondelError(f"the option {name!r} cannot be {value!r}: {error}") from None
-    return msgspec.structs.replace(options, **{name: given})
+    typed = Document("", {}, variables={(name,): ()})  # what a person types is text, as in a variable
+    given = Checker(typed).fields(Options, {name: value}, ())
+    return msgspec.structs.replace(options, **given)
 
 
 # --- the prompt -------------------------------------------------------------------------------------------------------

@@ -298,5 +298,10 @@ def run(
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(ask(agent, content, engine=engine, store=store, conversation=conversation, check=check))
-    raise RondelError("rondel.run cannot wait here, in async code or a notebook: write `await rondel.ask(...)` instead")
+        pass
+    else:
+        raise RondelError(
+            "rondel.run cannot wait here, in async code or a notebook: write `await rondel.ask(...)` instead"
+        )
+    # Outside the handler: a failure must not look as if the missing event loop had caused it.
+    return asyncio.run(ask(agent, content, engine=engine, store=store, conversation=conversation, check=check))

@@ -96,8 +96,8 @@ def key_of(settings: GatewaySettings, name: str, now: float) -> str:
         if not _is_good(keys[name], now):
             raise ConfigError(f"the key {name!r} expired on {keys[name].expires}; use another, or create a new one")
         return keys[name].key
-    good = [key.key for key in keys.values() if _is_good(key, now)]
-    if keys and not good:
+    good = [key.key for key in keys.values() if key.key and _is_good(key, now)]
+    if keys and not good and all(key.key for key in keys.values()):
         raise ConfigError("every key in [gateway.keys] has expired; create a new one")
     return good[0] if good else ""
 

@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 
 from ..app.app import App
-from ..errors import ConfigError, RondelError
+from ..errors import ConfigError, RondelError, install_extra
 from ..project.config import secrets_in
 from ..project.settings import Config, DiscordSettings
 from ..text.printable import one_line
@@ -22,7 +22,7 @@ VARIABLE = "DISCORD_TOKEN"
 
 def check_installed() -> None:
     if find_spec("discord") is None:
-        raise RondelError("Discord needs discord.py: run pip install '.[discord]' in a checkout")
+        raise RondelError(f"Discord needs discord.py: run {install_extra('discord')}")
 
 
 def settings_of(config: Config) -> DiscordSettings:

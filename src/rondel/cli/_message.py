@@ -63,7 +63,7 @@ def read_input(agent: Agent, text: str, inputs: Sequence[str], files: Sequence[s
 
 def _named(agent: Agent, inputs: Sequence[str]) -> dict[str, str]:
     if inputs and not agent.inputs:
-        raise ConfigError(f"agent {agent.name!r} has no named inputs; give it a text")
+        raise ConfigError(f"{agent.name!r} takes no named inputs; give it a message instead")
     given: dict[str, str] = {}
     for item in inputs:
         name, equals, value = item.partition("=")
@@ -84,7 +84,7 @@ def _text_of(agent: Agent, text: str, given: Mapping[str, str]) -> str:
     try:
         checked = check(agent.name, agent.inputs, values)
     except ToolError as error:
-        raise ConfigError(f"{error}; it takes {_takes(agent)}: give each as --input name=value") from None
+        raise ConfigError(f"{error}. Give each input as --input name=value ({_takes(agent)}).") from None
     return text if is_plain else msgspec.json.encode({name: checked[name] for name in values}).decode()
 
 

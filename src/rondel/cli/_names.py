@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import RondelError
 from ..project.folder import BUILTIN
 from ..surfaces.views import short_id
 from ..text.printable import one_line
@@ -23,3 +24,11 @@ def engines() -> dict[str, str]:
 def conversations() -> dict[str, str]:
     infos = with_store(lambda store: store.conversations(limit=SHOWN_MAX))
     return {"last": "the newest", **{short_id(info.id): one_line(info.title, 80) for info in infos}}
+
+
+def default_agent() -> str:
+    """Return the agent that answers if none is named, also where the project's files are wrong."""
+    try:
+        return look_at_project()[0].agent_name("")
+    except RondelError:
+        return BUILTIN

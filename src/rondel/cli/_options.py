@@ -19,7 +19,15 @@ TYPO = 0.75
 questions."""
 HELP_CHARS_MAX = 200
 """Longer than the first sentence of any command: click would cut it off at the width of the terminal."""
+HELP = "show this help"
 WHICH = "the conversation: its id, part of its id, or last"
+
+
+def with_help(command: click.Command | None, context: click.Context | None) -> click.Command | None:
+    """Give the option `--help` of a command a text in the style of the other options."""
+    if command is not None and context is not None and (option := command.get_help_option(context)) is not None:
+        option.help = HELP
+    return command
 
 
 class CommandGroup(click.Group):
@@ -36,6 +44,9 @@ class CommandGroup(click.Group):
         if late := next((word for word in args if word in self.commands), None):
             raise click.UsageError(f"options go after the command: {ctx.command_path} {late} ...")
         return super().parse_args(ctx, [self.default, *args])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return with_help(super().get_command(ctx, cmd_name), ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -66,7 +66,7 @@ def path_hint() -> list[str]:
 def installer_hint(text: str) -> list[str]:
     """Return what to type instead of the `pip install` in a text, if another tool installed Rondel."""
     tools = [tool for mark, tool in INSTALLERS.items() if os.path.isfile(os.path.join(sys.prefix, mark))]
-    if not tools or "pip install '.[" not in text:
+    if not tools or not re.search(r"pip install (-e )?'\.\[", text):
         return []
     command = f"`{tools[0]} install --force`"
     return [

@@ -114,7 +114,7 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
     """Run what needs only the store of the project, and no app."""
 
     async def main() -> T:
-        async with contextlib.aclosing(open_store(load_config())) as store:
+        async with contextlib.aclosing(open_store(load_config(only_reads=True))) as store:
             return await work(store)
 
     return asyncio.run(main())

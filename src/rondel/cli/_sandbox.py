@@ -125,10 +125,11 @@ class Sandbox:
     async def _run(self, group: asyncio.TaskGroup) -> None:
         self._reader.start(group)
         self._print(Text(f"{self._opened.model_line}", "dim"))
-        self._print(Text("A Discord on this machine: only the requests to the model leave it.", "dim"))
+        about = "Nothing leaves it except requests to a hosted model."
+        self._print(Text(f"This is a simulated Discord on your machine. {about}", "dim"))
         self._print(Text("Conversations, usage and the files of the bot are gone when you leave.", "dim"))
         self._print(
-            Text("Say something to the bot with @bot, or go to the channel where it answers all: /go help", "dim")
+            Text("Mention the bot with @bot, or type /go help for the channel where it answers everything.", "dim")
         )
         self._print(Text("/help lists what you can do.\n", "dim"))
         self._print(self._place())

@@ -20,7 +20,7 @@ from ..project.agents.drafts import Draft, agent_paths, read_drafts
 from ..project.config import load
 from ..project.settings import Config, TelemetrySettings
 from ..project.trust import VARIABLE, UntrustedFolder, trust_list
-from ..text.document import Mistakes, collecting
+from ..text.document import Mistakes, SecretNotSet, collecting
 from ..text.redaction import shown_url
 from ._output import agrees, can_ask, tell
 
@@ -29,8 +29,17 @@ ASKING_PLUGIN = "approval"
 NAMES_MAX = 12
 
 
-def load_config() -> Config:
-    """Load the configuration of the current folder. Raises NotTrusted unless its project is trusted."""
+def load_config(*, only_reads: bool = False) -> Config:
+    """Load the configuration of the current folder. Raises NotTrusted unless its project is trusted. With `only_reads`,
+    a secret whose variable is not set is left out: the command needs none."""
+    if only_reads:
+        mistakes: Mistakes = []
+        config = load(trusts=trust_list().trusts, mistakes=mistakes)
+        if config.is_trusted:
+            for mistake in mistakes:
+                if not isinstance(mistake, SecretNotSet):
+                    raise mistake
+            return config
     trusted = trust_list()
     config = load(trusts=trusted.trusts)
     if config.is_trusted:
@@ -105,8 +114,9 @@ def describe(config: Config) -> Iterator[str]:
         yield f"acts on this computer with: {_listed(acting)}"
     if deciding := tuple(_deciding(config, found.drafts)):
         yield f"changes which calls need your approval: {_listed(deciding)}"
-    yield f"sends to: {_listed(tuple(_addresses(config)))}"
-    yield f"reads the variables: {_listed(tuple(dict.fromkeys(_variables(config, found.drafts))))}"
+    yield f"sends requests to: {_listed(tuple(_addresses(config)), 'nowhere')}"
+    variables = tuple(dict.fromkeys(_variables(config, found.drafts)))
+    yield f"reads environment variables: {_listed(variables, 'none')}"
     if found.mistakes:
         yield "has mistakes in its files; `rondel lint` lists them"
 
@@ -150,6 +160,6 @@ def _variables(config: Config, drafts: dict[str, Draft]) -> Iterator[str]:
             yield from names
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _listed(names: tuple[str, ...], none: str = "nothing") -> str:
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return f"{', '.join(names[:NAMES_MAX])}{more}" or "nothing"
+    return f"{', '.join(names[:NAMES_MAX])}{more}" or none

@@ -42,6 +42,8 @@ async def _chat(agent: str, engine: str, wanted: str, *, resumes: bool = False, 
         newest = await opened.app.store.conversations(limit=1)
         conversation = await _conversation(opened, agent, engine, wanted, newest)
         interrupted = newest[0] if newest and not wanted and newest[0].state == "interrupted" else None
+        if interrupted is not None and not opened.app.registry.knows_agent(interrupted.agent):
+            interrupted = None  # it belongs to another project
         terminal = Terminal(
             opened.app,
             opening=opening(opened, conversation, interrupted, project.config.warnings),
@@ -80,7 +82,9 @@ async def _conversation(
         return opened.app.conversation(agent=opened.agent)
     if wanted == "last" and not newest:
         raise RondelError("there is no conversation to continue yet; `rondel` starts one")
-    conversation = await open_conversation(opened.app, await find_conversation(opened.app.store, wanted), agent)
+    knows_agent = None if agent else opened.app.registry.knows_agent
+    id = await find_conversation(opened.app.store, wanted, knows_agent=knows_agent)
+    conversation = await open_conversation(opened.app, id, agent)
     if engine:
         await conversation.use_engine(engine)
     return conversation

@@ -49,7 +49,7 @@ def code(command: tuple[str, ...], key: str) -> int:
     if is_gateway(host, port):
         check_key(host, port, key)
         url = url_of(host, port)
-        tell(f"{command[0]} uses the running gateway at {url}.")
+        tell(f"Running `{command[0]}` through the running gateway at {url}.")
         arguments = [*client_arguments(command[0], url), *command[1:]]
         return run_fast(_run(program, arguments, client_environment(url, key, os.environ, _upstream_keys(project))))
     check_address(with_options(project.config, HOST, port))
@@ -88,7 +88,8 @@ async def _run_with_gateway(
     try:
         # The terminal belongs to the program: changes of the configuration go to the log only.
         async with open_gateway(project, HOST, listening, lambda _: None) as running:
-            tell(f"{command[0]} uses {running.default.name}: {running.default.why}.\nGateway: {running.address}")
+            answers = f"{running.default.name}: {running.default.why}"
+            tell(f"Running `{command[0]}` through the gateway at {running.address}, with {answers}.")
             server = Server(running.gateway, listening)
             env = client_environment(running.address, key, os.environ, _upstream_keys(project))
             arguments = [*client_arguments(command[0], running.address), *command[1:]]

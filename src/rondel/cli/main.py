@@ -5,9 +5,11 @@ Imports nothing heavy before it is needed: `rondel --version` takes hardly longe
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,6 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     gc.set_threshold(GARBAGE_MAX)
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed, as by `>&-`
+        from ..errors import RondelError
+
+        raise RondelError("stdout is closed; `> /dev/null` discards what is printed")
     from ..text.printable import guard_streams
 
     for stream in (sys.stdin, sys.stdout, sys.stderr):
@@ -105,6 +111,10 @@ def _explain(error: Exception) -> int:
         for hint in (*hints, *installer_hint(str(inner))):
             tell(hint)
         return NOT_TRUSTED if isinstance(inner, NotTrusted) else USAGE if isinstance(inner, ConfigError) else FAILED
+    if isinstance(inner, OSError) and inner.errno == errno.ENOSPC and inner.filename is None:
+        _forget_stdout()
+        tell(f"rondel: the output could not be written: {inner.strerror}")
+        return FAILED
     tell(f"rondel: unexpected error: {type(inner).__name__}: {inner} (RONDEL_DEBUG=1 shows where)")
     return FAILED
 
@@ -128,15 +138,30 @@ def _usage_sentence(error: BaseException) -> str | None:
         # Click compares names with their dashes, so that any short option seems near.
         known = unknown.possibilities or ()
         unknown.possibilities = [one for one in known if "did you mean" in nearest(unknown.option_name, (one,))]
+    if isinstance(error, parser.BadParameter):
+        unknown.message = _range_in_words(unknown)
     message = getattr(error, "format_message", lambda: str(error))()
     sentence = " ".join(str(message).split()).replace(". Did you mean", "; did you mean")
     sentence = sentence if sentence.endswith("...") else sentence.removesuffix(".")
     return f"{sentence[:1].lower()}{sentence[1:]}{_usage_hint(sentence, getattr(error, 'ctx', None))}"
 
 
+def _range_in_words(error: Any) -> str:
+    """Return what click says of a wrong value, with the numbers that an option takes."""
+    kind = getattr(error.param, "type", None)
+    if kind is None or "is not a valid integer range" not in error.message:
+        return error.message
+    numbers = f"a number from {kind.min} to {kind.max}" if kind.max is not None else f"a number, {kind.min} or more"
+    return error.message.replace("a valid integer range", numbers)
+
+
 def _usage_hint(sentence: str, context: Any) -> str:
     """Return what to do about it, unless the sentence already says so."""
     if "unexpected extra argument" in sentence:
+        extra = sentence.partition("(")[2].removesuffix(")")
+        takes_files = context is not None and any(one.name == "file" for one in context.command.params)
+        if takes_files and os.path.isfile(extra):
+            return f"; attach it with -f {shlex.quote(extra)}"
         return "; put text of several words in quotes"
     if sentence.endswith(("?", ")")):
         return ""

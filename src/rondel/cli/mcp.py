@@ -16,7 +16,7 @@ from ..contracts.command import Table
 from ..errors import ConfigError, RondelError, nearest
 from ..files.private import state_folder
 from ..mcp.hub import Hub
-from ..mcp.link import MISSING_SDK, Link
+from ..mcp.link import Link, missing_sdk
 from ..mcp.spec import ServerSpec
 from ..project.config import process_environment
 from ..project.settings import Config
@@ -153,7 +153,7 @@ async def _serve(project: Any, names: list[str]) -> int:
     try:
         from ..mcp.server import make_server
     except ImportError:
-        raise ConfigError(MISSING_SDK) from None
+        raise ConfigError(missing_sdk()) from None
     # stdout belongs to the protocol: nothing else may write there.
     async with open_app(project, names[0], recover=False) as opened:
 
@@ -185,7 +185,7 @@ def _login_module() -> Any:
     try:
         from ..mcp import login
     except ImportError:
-        raise ConfigError(MISSING_SDK) from None
+        raise ConfigError(missing_sdk()) from None
     return login
 
 

@@ -88,12 +88,14 @@ def _state(weights: Weights) -> str:
 @click.option("--name", default="", help="what to call a model that is given by its address or file")
 def pull(model: str, name: str) -> None:
     """Download a model. Ctrl-C keeps the partial download; the next pull continues it."""
-    weights = asyncio.run(_pull(model, name))
-    tell(f"Downloaded {weights.title or weights.name} to {path_of(weights)} (licence: {licence_of(weights)})")
+    weights, is_new = asyncio.run(_pull(model, name))
+    title, path, licence = weights.title or weights.name, path_of(weights), licence_of(weights)
+    tell(f"{f'Downloaded {title} to' if is_new else f'{title} is already there:'} {path} (licence: {licence})")
     tell(f"Use it with --engine local:{weights.name}, or /model local:{weights.name} in a chat.")
 
 
-async def _pull(model: str, name: str) -> Weights:
+async def _pull(model: str, name: str) -> tuple[Weights, bool]:
+    """Return the model, and whether anything was downloaded."""
     from ..engines.local.weights.reference import is_reference, resolve
 
     if is_reference(model):
@@ -102,8 +104,10 @@ async def _pull(model: str, name: str) -> Weights:
         raise RondelError(f"{model!r} already has a name; --name is for addresses and files")
     else:
         weights = find(model) if model else DEFAULT if is_present(RECOMMENDED) else RECOMMENDED
+    if is_present(weights):
+        return weights, False
     await pull_with_bar(weights)
-    return find(weights.name)
+    return find(weights.name), True
 
 
 @model.command()

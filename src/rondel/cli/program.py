@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 
 import click
 from click.shell_completion import CompletionItem
 
-from ..errors import near_word, nearest
-from ._options import TYPO, chat_options, flag
+from ..errors import ConfigError, near_word, nearest
+from ._options import HELP, TYPO, chat_options, flag, with_help
 
 COMMANDS = {
     "chat": "Talk to an agent in the terminal.",
@@ -46,6 +47,32 @@ COMMANDS = {
 ELSEWHERE = {"resume": "chat"}  # commands that share a file with another one
 
 
+OTHER_WORDS = {
+    "agents": "/agent in a chat, which lists the agents",
+    "history": "`rondel conversations`",
+    "keys": "`rondel doctor`, which says which keys are set",
+    "login": "`rondel doctor`, which says which keys are set",
+    "quit": "Ctrl-D, which leaves the chat",
+    "exit": "Ctrl-D, which leaves the chat",
+    "setup": "`rondel`, which starts without a setup",
+    "start": "`rondel`, which starts a chat",
+    "update": "`git pull` and `pip install` in the checkout",
+    "upgrade": "`git pull` and `pip install` in the checkout",
+    "version": "`rondel --version`",
+}
+"""Words that people type for commands that have another name here."""
+
+
+def _meant(word: str) -> str:
+    """Return what a single word was probably meant to be; empty if it is a question."""
+    if word in OTHER_WORDS:
+        return OTHER_WORDS[word]
+    alike = (one for one in COMMANDS if len(one) == len(word) and one[0] == word[0])
+    one_letter = (one for one in alike if sum(a != b for a, b in zip(one, word, strict=True)) == 1)
+    near = near_word(word, COMMANDS, TYPO) or next(one_letter, "")  # `rum` is too short for the ratio
+    return f"`rondel {near}`" if near else ""
+
+
 class Program(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -54,7 +81,13 @@ class Program(click.Group):
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             module = importlib.import_module(f".{ELSEWHERE.get(cmd_name, cmd_name)}", __package__)
             self.commands[cmd_name] = getattr(module, cmd_name)
-        return self.commands.get(cmd_name)
+        return with_help(self.commands.get(cmd_name), ctx)
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.help = HELP
+        return option
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -62,8 +95,13 @@ class Program(click.Group):
         word = args[0]
         if word in COMMANDS:
             return super().resolve_command(ctx, args)
-        if near := near_word(word, COMMANDS, TYPO):
-            raise click.UsageError(f"there is no command {word!r}; did you mean {near!r}?")
+        if re.fullmatch("[a-z]+", word) and (meant := _meant(word)):
+            from ._names import default_agent
+
+            raise ConfigError(
+                f"{word!r} is not a command; did you mean {meant}? "
+                f'To ask it anyway: rondel run {default_agent()} "{word}"'
+            )
         return self._question(ctx, args)
 
     def _question(self, ctx: click.Context, args: list[str]) -> tuple[str, click.Command, list[str]]:

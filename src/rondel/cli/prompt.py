@@ -19,6 +19,7 @@ from ..events import DurableEvent, Event, PluginFailed, Trimmed, Warned
 from ..machine.transcript import Transcript
 from ..machine.turn import Turn
 from ..plugin import Plugin
+from ..project.config import engine_problem
 from ..project.engines import make_engine, pick
 from ..project.folder import Project, builtin_agent, open_store, with_plugins
 from ..project.knowledge import make_knowledge
@@ -28,7 +29,7 @@ from ..surfaces.terminal.assembly import assembly_view
 from ..trace.assembly import Assembly, assembly_of
 from ..values import ModelFacts, user
 from ._message import read_stdin
-from ._options import as_json, names_of, string
+from ._options import as_json, engine, names_of, string
 from ._output import show, show_json, tell
 from ._project import look_at_project
 
@@ -41,8 +42,9 @@ from ._project import look_at_project
     help="with the history and the settings of this conversation: its id, part of its id, or last",
     complete=lambda: names_of("conversations"),
 )
+@engine
 @as_json
-def prompt(agent: str, text: str, conversation: str, as_json: bool) -> None:
+def prompt(agent: str, text: str, conversation: str, engine: str, as_json: bool) -> None:
     """Preview an agent's prompt without calling a model."""
     text = read_stdin().decode("utf-8", errors="replace") if text == "-" else text
     if not text.strip():
@@ -52,7 +54,7 @@ def prompt(agent: str, text: str, conversation: str, as_json: bool) -> None:
         tell(f"rondel: {left_out}")
     before = asyncio.run(_read(project, conversation)) if conversation else ()
     settings = Transcript(before).settings
-    assembly = asyncio.run(_assemble(project, agent, text, before))
+    assembly = asyncio.run(_assemble(project, agent, text, before, engine))
     if as_json:
         show_json({**_as_json(assembly), "settings": settings})
         return
@@ -66,10 +68,12 @@ async def _read(project: Project, wanted: str) -> tuple[DurableEvent, ...]:
         return tuple(entry.event for entry in await store.read(await find_conversation(store, wanted)))
 
 
-async def _assemble(project: Project, wanted: str, text: str, before: Sequence[DurableEvent]) -> Assembly:
+async def _assemble(project: Project, wanted: str, text: str, before: Sequence[DurableEvent], asked: str) -> Assembly:
     name = project.agent_name(wanted)
     found = project.find(name)
-    engine = await _stand_in(found, project, Transcript(before).engine)
+    if asked and (problem := engine_problem(asked, project.config.engines)):
+        raise ConfigError(problem)
+    engine = await _stand_in(found, project, asked or Transcript(before).engine)
     agent = found or builtin_agent(engine)
     if project.config.is_trusted:
         agent = with_plugins([agent], project.config)[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import msgspec
+from rich.text import Text
 
 from ..agent import Agent
 from ..charge import Charge
@@ -141,10 +142,15 @@ async def _run(options: RunOptions, project: Project, message: Input) -> int:
             tell(f"rondel: {warning}")
         conversation = opened.app.conversation(agent=opened.agent)
         if options.conversation:
-            id = await find_conversation(opened.app.store, options.conversation)
+            knows_agent = None if options.agent else opened.app.registry.knows_agent
+            id = await find_conversation(opened.app.store, options.conversation, knows_agent=knows_agent)
             conversation = await open_conversation(opened.app, id, options.agent)
             if options.engine:
                 await conversation.use_engine(options.engine)
+            if conversation.agent != opened.agent:
+                tell(f"rondel: this conversation is with {conversation.agent}, which answers")
+        if not options.as_json:
+            _tell_model(opened, conversation, project)
         if options.cost:
             await opened.app.ledger.ready()
         charges: list[Charge] = []
@@ -159,6 +165,14 @@ async def _run(options: RunOptions, project: Project, message: Input) -> int:
             tell(f"rondel: {line}")
         followed = await _wait_for_jobs(opened, view, as_json=options.as_json)
         return code or followed
+
+
+def _tell_model(opened: Opened, conversation: Conversation, project: Project) -> None:
+    """Tell a person at a terminal which model answers, and why, if neither they nor a file chose it."""
+    is_chosen = bool(opened.picked is None or project.config.engine or project.config.engines)
+    if is_chosen or conversation.agent != opened.agent or conversation.chosen_engine or not sys.stderr.isatty():
+        return
+    console(sys.stderr).print(Text(opened.model_line, "dim"))
 
 
 async def _say(

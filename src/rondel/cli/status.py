@@ -11,7 +11,7 @@ from rich.text import Text
 from ..errors import RondelError
 from ..surfaces.terminal.listing import Listing
 from ..text.printable import one_line
-from ._client import key_of, status_of, url_of
+from ._client import is_gateway, key_of, status_of, url_of
 from ._options import as_json, key
 from ._output import show, show_json
 from ._running import gateway_address
@@ -25,9 +25,13 @@ CHARS_MAX = 200
 @as_json
 def status(key: str, as_json: bool) -> None:
     """Show the running gateway's open requests and failed engines."""
-    config = load_config()
+    config = load_config(only_reads=True)
     gateway = config.gateway
     host, port = gateway_address(config)
+    if gateway.keys and not any(one.key for one in gateway.keys.values()) and is_gateway(host, port):
+        raise RondelError(
+            f"the gateway at {url_of(host, port)} is running; what it does is shown with a key: set the variable of one"
+        )
     found = status_of(host, port, key_of(gateway, key, time.time()))
     if found is None:
         raise RondelError(f"no gateway is running at {url_of(host, port)}; `rondel serve` starts one")

@@ -59,10 +59,11 @@ def trace(id: str, **options: Any) -> None:
     if view.watch:
         asyncio.run(_watch(id))
         return
-    root, hide = asyncio.run(_read(id))
+    is_shared = view.output is not None or view.html  # a file may be: it needs all secrets, to leave them out
+    root, hide = asyncio.run(_read(id, only_reads=not is_shared))
     if view.turn:
         root = only_turn(root, view.turn)
-    if view.output is not None or view.html:  # a file may be shared
+    if is_shared:
         root = without_secrets(root, hide)
     if view.output is not None:
         _write(view.output, _text(root, view))
@@ -92,9 +93,9 @@ def _write(path: Path, text: str) -> None:
     tell(f"The trace is in {path}.")
 
 
-async def _read(id: str) -> tuple[TraceNode, Callable[[str], str]]:
+async def _read(id: str, *, only_reads: bool) -> tuple[TraceNode, Callable[[str], str]]:
     """Return the trace, and what removes known secrets from a text."""
-    config = load_config()
+    config = load_config(only_reads=only_reads)
     hide = Redactor(secrets_in(config, os.environ)).text
     async with contextlib.aclosing(open_store(config)) as store:
         return await read(store, await find_conversation(store, id), price=prices_of(config).paid), hide
@@ -104,7 +105,7 @@ async def _watch(id: str) -> None:
     from ..text.printable import one_line
     from ..trace.follow import follow
 
-    shown, config = console(), load_config()
+    shown, config = console(), load_config(only_reads=True)
     with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C stops it
         async with contextlib.aclosing(open_store(config)) as store:
             id = await find_conversation(store, id)

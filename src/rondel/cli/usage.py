@@ -70,7 +70,7 @@ def usage(**options: Any) -> None:
     except RondelError as error:
         raise ConfigError(str(error)) from None
     view = msgspec.structs.replace(view, since=_date(view.since, time.time()))
-    asyncio.run(_usage(view, load_config()))
+    asyncio.run(_usage(view, load_config(only_reads=True)))
 
 
 def _date(since: str, now: float) -> str:

@@ -159,7 +159,8 @@ def cost_line(charges: Iterable[Charge]) -> str:
     cached = f" ({totals.tokens_cached:,} cached)" if totals.tokens_cached else ""
     cost = "price unknown" if totals.unpriced == totals.calls else cost_text(totals)
     estimated = ", estimated" if totals.estimated else ""
-    return f"{totals.tokens_in:,} tokens in{cached}, {totals.tokens_out:,} out, {cost}{estimated}"
+    unit = "token" if totals.tokens_in == 1 else "tokens"
+    return f"{totals.tokens_in:,} {unit} in{cached}, {totals.tokens_out:,} out, {cost}{estimated}"
 
 
 def credible(usage: Usage, estimate: Callable[[], Usage] | None, *, whole: bool) -> Usage:

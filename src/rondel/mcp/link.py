@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..calling.threads import in_thread
-from ..errors import RondelError, ToolError
+from ..errors import RondelError, ToolError, install_extra
 from ..question import Hold
 from ..tool import NoResult
 from ..values import Media, Text, ToolResult
@@ -35,7 +35,10 @@ BASE_S, CAP_S = 0.5, 2.0
 AGAIN_S, AGAIN_MAX_S = 2.0, 60.0  # the pauses between attempts in the background
 RECONNECT_S = 5.0  # how long a prompt waits for a server that has just been lost
 READ_S = 30.0  # how long a prompt or a resource may take
-MISSING_SDK = "the MCP SDK is not installed; run `pip install '.[mcp]'` in a checkout"
+
+
+def missing_sdk() -> str:
+    return f"the MCP SDK is not installed; run {install_extra('mcp')}"
 
 
 def retry_delay_s(failures: int) -> float:
@@ -151,7 +154,7 @@ class Link:
         except ImportError as error:
             if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "httpx2", "anyio", "pydantic"):
                 raise
-            raise RondelError(MISSING_SDK) from None
+            raise RondelError(missing_sdk()) from None
         finally:
             self._has_imported.set()
         env, cwd = self._env, self._cwd
@@ -185,14 +188,14 @@ class Link:
     def _fail(self, error: RondelError, failures: int) -> bool:
         """Note a failure. Returns whether another attempt makes sense."""
         needs_login = isinstance(error, LoginNeeded)
-        if failures > self.spec.retries or needs_login or str(error) == MISSING_SDK:
+        if failures > self.spec.retries or needs_login or str(error) == missing_sdk():
             self.status = Status("login" if needs_login else "down", str(error))
             self._take(Offer())
             self._was_ready = False
             self._settled.set()
         else:
             self.status = Status("connecting", str(error))
-        return str(error) != MISSING_SDK
+        return str(error) != missing_sdk()
 
     # --- what it is used for ------------------------------------------------------------------------------------------
 

@@ -88,8 +88,8 @@ class ApprovalGate(Plugin):
         answer = turn.answer_to(call.id, id)
         if answer is None:
             deadline = turn.now() + _patience_s(policy, shown) if policy.timeout_s > 0 else None
-            again = f"{turn.agent.name} may run {visible_line(call.name)} with exactly these arguments again"
-            text = f"{shown}\n({ALWAYS}: {again}, in this conversation)"
+            again = f"do not ask again when {turn.agent.name} makes exactly this call in this conversation"
+            text = f"{shown}\n({ALWAYS}: {again})"
             return Hold(Question(id, "approve", text, (YES, NO, ALWAYS), False, call.id, deadline, NO, covers=covers))
         if answer.by not in ("deadline", "stop") and is_yes(answer.text):
             return call

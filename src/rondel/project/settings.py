@@ -5,7 +5,7 @@ Frozen, and safe to print: no repr shows a key, a header or a plugin's parameter
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -67,6 +67,8 @@ class FactSettings(Value, frozen=True):
 
 class EngineSettings(_Discreet, frozen=True):
     """One `[engines.<name>]` table."""
+
+    MEANT: ClassVar[dict[str, str]] = dict.fromkeys(("url", "endpoint", "address"), "; did you mean 'base_url'?")
 
     provider: str = ""
     base_url: str = ""

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from ..app.app import App
 from ..contracts.command import Chat, Choices, Clip, Command, Draft, Option, Output, Table
-from ..contracts.store import Store
+from ..contracts.store import ConversationInfo, Store
 from ..errors import RondelError, near_word
 from ..machine.conversation import Conversation
 from ..text.printable import one_line
-from .views import conversations_table, jobs_table, plugins_table, tools_table
+from .views import conversations_table, jobs_table, plugins_table, short_id, tools_table
 
 LISTED_MAX = 20
 
 
-async def find_conversation(store: Store, wanted: str) -> str:
-    """Return the id of a conversation, given the id, its first or last characters, or `last` for the newest."""
+async def find_conversation(store: Store, wanted: str, *, knows_agent: Callable[[str], bool] | None = None) -> str:
+    """Return the id of a conversation, given the id, its first or last characters, the beginning of what lists show of
+    it, or `last` for the newest. With `knows_agent`, `last` is the newest whose agent is known."""
     if await store.info(wanted) is not None:
         return wanted
     infos = await store.conversations(limit=10_000)
     if not infos:
         raise RondelError("there are no conversations yet; `rondel` starts one")
     if wanted == "last":
-        return infos[0].id
-    found = [info.id for info in infos if info.id.startswith(wanted) or info.id.endswith(wanted)]
+        return _newest(infos, knows_agent)
+    found = [
+        info.id
+        for info in infos
+        if info.id.startswith(wanted) or info.id.endswith(wanted) or short_id(info.id).startswith(wanted)
+    ]
     if not wanted or not found:
         raise RondelError(f"there is no conversation {wanted!r}; `rondel conversations` lists them")
     if len(found) > 1:
@@ -35,10 +40,26 @@ async def find_conversation(store: Store, wanted: str) -> str:
     return found[0]
 
 
+def _newest(infos: Sequence[ConversationInfo], knows_agent: Callable[[str], bool] | None) -> str:
+    for info in infos:
+        if knows_agent is None or not info.agent or knows_agent(info.agent):
+            return info.id
+    raise RondelError(
+        "there is no conversation with an agent of this project yet; `rondel` starts one, and `rondel conversations` "
+        "lists those of other projects"
+    )
+
+
 async def open_conversation(app: App, id: str, agent: str = "") -> Conversation:
-    """Open a stored conversation with the named agent, or with the one that it started with."""
+    """Open a stored conversation with the named agent, or with the one that it started with. Raises RondelError if that
+    one is not known here: another agent must not get what was said to it."""
     first = (await app.journals.open(id)).transcript.starting_agent
-    return app.conversation(id, agent=agent or (first if app.registry.knows_agent(first) else ""))
+    if first and not agent and not app.registry.knows_agent(first):
+        raise RondelError(
+            f"this conversation is with the agent {first!r}, which is not in this project; continue it in the "
+            "folder of its project"
+        )
+    return app.conversation(id, agent=agent or first)
 
 
 def model_line(conversation: Conversation, engine: str, chosen: str, first_line: str) -> str:
@@ -76,7 +97,9 @@ async def _conversations(chat: Chat, rest: str) -> Output:
 
 
 async def _resume(chat: Chat, rest: str) -> Output | None:
-    id = await find_conversation(chat.app.store, rest) if rest else chat.conversation.id
+    id = chat.conversation.id
+    if rest:
+        id = await find_conversation(chat.app.store, rest, knows_agent=chat.app.registry.knows_agent)
     await chat.switch(await open_conversation(chat.app, id), resumes=True)
     return None
 
@@ -172,7 +195,9 @@ async def _tokens(chat: Chat, rest: str) -> Output:
     from ..trace import tokens_text
 
     usage = (await chat.conversation.transcript()).usage
-    return f"This conversation used {tokens_text(usage) or 'no tokens, as far as known'}."
+    unit = "token" if usage.tokens_in == 1 else "tokens"
+    used = tokens_text(usage).replace(" in", f" {unit} in", 1) or "no tokens that could be counted"
+    return f"This conversation used {used}."
 
 
 async def _retry(chat: Chat, rest: str) -> None:

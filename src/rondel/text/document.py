@@ -88,6 +88,10 @@ class AlreadyReported(ConfigError):
         super().__init__("a mistake was found before")
 
 
+class SecretNotSet(ConfigError):
+    """The variable of a secret is not set. Commands that only read can do without it."""
+
+
 @contextmanager
 def collecting(mistakes: Mistakes | None) -> Generator[None]:
     """Collect a mistake in this block, if there is a list for it."""
@@ -196,6 +200,10 @@ def expand(
                 return default
             if given is None:
                 hint = hint if "did you mean" in (hint := nearest(name, tuple(env))) else ""
+                # A default would be a secret that the file shows. Without its path, another store would be used.
+                if path[:1] != ("store",) and hides(path, value, (name,)):
+                    at = document.where(path)
+                    raise SecretNotSet(f"the variable {name} is not set; set it{hint}", path=at.path, line=at.line)
                 todo = f"set it, or give it a default: ${{{name}:-…}}{hint}"
                 raise document.error(path, f"the variable {name} is not set; {todo}")
             used.append(name)
@@ -299,13 +307,14 @@ class Checker:
             raise self.document.error(path, f"{_at(path)}{error}") from None
 
     def fields(self, kind: type[S], value: Any, path: KeyPath, *, leave_out: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the checked fields of a struct that a table sets."""
+        """Return the checked fields of a struct that a table sets. The struct's `MEANT` has hints for wrong keys."""
         known = {field.name: field for field in _fields(kind) if field.name not in leave_out}
         given: dict[str, Any] = {}
         for key, item in self.table(value, path).items():
             with collecting(self.mistakes):
                 if key not in known:
-                    unknown = f"{dotted((*path, key))!r} is not known{nearest(key, tuple(known))}"
+                    hint = getattr(kind, "MEANT", {}).get(key) or nearest(key, tuple(known))
+                    unknown = f"{dotted((*path, key))!r} is not known{hint}"
                     raise self.document.error((*path, key), unknown)
                 given[key] = self.build(known[key].type, item, (*path, key))
         return given

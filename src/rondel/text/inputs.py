@@ -59,7 +59,7 @@ def check(agent: str, fields: Fields, given: Mapping[str, Any]) -> dict[str, Any
         elif value is not None:
             values[name] = coerce(f"input {name!r} of agent {agent!r}", value, field)
     if missing:
-        raise ToolError(f"required inputs missing in agent {agent!r}: {', '.join(missing)}")
+        raise ToolError(f"{agent!r} still needs {', '.join(missing)}")
     return values
 
 

@@ -161,6 +161,8 @@ def _every(value: Any) -> float:
     seconds = _span_s(value)
     if seconds is None:
         raise RondelError(f"every {value!r} is not a duration; write seconds, or '15m', '2h', '1d'")
+    if isinstance(value, str) and seconds < EVERY_S_MIN and value.strip().replace(".", "", 1).isdigit():
+        raise RondelError(f"every {value!r} has no unit; write {value.strip()}m")
     if not EVERY_S_MIN <= seconds <= EVERY_S_MAX:
         raise RondelError(f"every {value!r} must be between {EVERY_S_MIN:g} seconds and 366 days")
     return seconds

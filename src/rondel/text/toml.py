@@ -21,6 +21,8 @@ _STRINGS = (
     re.compile(r'"(?:[^"\\\n]|\\.)*"'),
     re.compile(r"'[^'\n]*'"),
 )
+_PAIR = re.compile(r"\s*([A-Za-z0-9_.-]+)\s*=\s*([^#\n]*?)\s*(?:#|$)")
+_BARE_TEXT = re.compile(r"[^\W\d][\w:./ -]*")
 _SCALAR = re.compile(r"[^,\]}#\n]*")
 
 
@@ -46,7 +48,13 @@ def _syntax_error(said: str, text: str, path: Path) -> ConfigError:
     elif "end of document" in said:
         line = text.rstrip().count("\n") + 1
     what = re.sub(r"\s*\(at (?:line \d+, column \d+|end of document)\)", "", said)
-    return ConfigError(f"is not TOML: {what[:1].lower()}{what[1:]}", path=str(path), line=line)
+    found = _PAIR.match(text.split("\n")[line - 1]) if line else None
+    if found is not None and what == "Cannot overwrite a value":
+        return ConfigError(f"{found[1]!r} is set twice; remove one of them", path=str(path), line=line)
+    hint = ""
+    if found is not None and what == "Invalid value" and _BARE_TEXT.fullmatch(found[2]):
+        hint = f'; a text needs quotes: {found[1]} = "{found[2]}"'
+    return ConfigError(f"this is not valid TOML: {what[:1].lower()}{what[1:]}{hint}", path=str(path), line=line)
 
 
 def with_value(text: str, path: KeyPath, value: str | float | None) -> str:

@@ -19,6 +19,8 @@ from .document import DEPTH_MAX, Document, KeyPath, Mistakes, collecting, read_t
 VALUES_MAX = 100_000
 """How many values a file may have with its aliases expanded: a few lines of aliases could make billions."""
 
+COLON = "mapping values are not allowed here"  # what PyYAML says of `description: fine: really`
+
 _TAG = "tag:yaml.org,2002:"
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?\n|)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S)
 _HALVES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -94,10 +96,13 @@ def _read_all(text: str, path: Path, mistakes: Mistakes | None) -> list[Document
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = " ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigError(f"is not YAML: {said}", path=str(path), line=mark.line + 1 if mark else None) from None
+        hint = "; put a text with a colon in quotes" if error.problem == COLON else ""
+        raise ConfigError(
+            f"this is not valid YAML: {said}{hint}", path=str(path), line=mark.line + 1 if mark else None
+        ) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
-        raise ConfigError(f"is not YAML: {error.reason}", path=str(path), line=line) from None
+        raise ConfigError(f"this is not valid YAML: {error.reason}", path=str(path), line=line) from None
     except RecursionError:
         raise ConfigError("is nested too deeply to be read", path=str(path)) from None
     return [_document(root, path, mistakes) for root in roots if not _is_empty(root)]

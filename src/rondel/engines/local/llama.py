@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import EngineError
+from ...errors import EngineError, install_extra
 
 PROMPT_CACHE_MIB = 128
 """How much the runtime may keep of other conversations' prefixes while it answers one; its own default is 8 GB."""
@@ -39,7 +39,7 @@ def import_runtime() -> Any:
     try:
         return import_module("xllamacpp")
     except ImportError as error:
-        needs = "the embedded model needs the extra: pip install '.[local]' in a checkout"
+        needs = f"the embedded model needs the extra: {install_extra('local')}"
         raise EngineError(needs, provider="local") from error
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...app.app import App
 from ...calling.threads import in_thread
-from ...mcp.link import MISSING_SDK
+from ...mcp.link import missing_sdk
 from ...values import Person
 from ..relay.disconnect import Receive
 from ..relay.response import Send
@@ -48,7 +48,7 @@ class McpRoute:
         )  # not `await` itself: a caller that leaves must not cancel it for the others
         handler = self._handler.result()
         if handler is None:
-            return MISSING_SDK
+            return missing_sdk()
         module = importlib.import_module("rondel.mcp.server")
         await handler({**scope, module.KEY: key, module.PERSON: person}, receive, send)
         return ""

@@ -7,6 +7,7 @@ import time
 from io import BytesIO
 
 from ...contracts.knowledge import Document, Section, Unreadable
+from ...errors import install_extra
 
 PAGES_MAX = 5_000
 CHARS_MAX = 20_000_000
@@ -18,7 +19,7 @@ def read(data: bytes, name: str) -> Document:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
     except ImportError as error:
-        raise Unreadable("is a PDF, which needs the extra: pip install '.[knowledge]' in a checkout") from error
+        raise Unreadable(f"is a PDF, which needs the extra: {install_extra('knowledge')}") from error
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about every oddity in a file
     try:
         reader = PdfReader(BytesIO(data), strict=False)

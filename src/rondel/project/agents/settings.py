@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from ...agent import Fact
+from ...values import Options
 
 AgentKind: TypeAlias = Literal["prompt", "template", "alias", "function"]
 KINDS: tuple[AgentKind, ...] = ("prompt", "template", "alias", "function")  # an agent has exactly one of these keys
@@ -25,6 +26,10 @@ class NodeSettings(msgspec.Struct, frozen=True):
 
 
 class AgentSettings(msgspec.Struct, frozen=True):
+    MEANT: ClassVar[dict[str, str]] = {
+        "model": "; write it as 'engine'",
+        **dict.fromkeys(Options.__struct_fields__, "; write it below 'options'"),
+    }
     description: str = ""  # what it does: other agents read this when it is one of their tools
     prompt: str | tuple[NodeSettings, ...] = ""
     template: str = ""  # a text with directives; filled in, it is the answer

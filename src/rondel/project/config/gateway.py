@@ -132,6 +132,8 @@ def _mistakes_of_keys(document: Document, keys: Mapping[str, KeySettings]) -> It
     seen: dict[str, str] = {}
     for name, key in keys.items():
         path: KeyPath = (*PATH, "keys", name)
+        if (*path, "key") in document.broken:
+            continue
         if not key.key.strip():
             yield document.error(path, f"the key {name!r} is empty; give it a `key` that cannot be guessed")
         elif seen.setdefault(key.key, name) != name:

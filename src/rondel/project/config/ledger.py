@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -44,6 +44,9 @@ def ledger_of(checker: Checker, table: dict[str, Any]) -> LedgerSettings:
 
 def _rule(checker: Checker, entry: dict[str, Any], index: int) -> Rule:
     path = (*PATH, "limits", index)
+    if isinstance(scope := entry.get("scope"), dict):  # Discord's ids may be numbers, as in [[discord.rules]]
+        named = cast("dict[str, Any]", scope).items()
+        entry = {**entry, "scope": {key: str(id) if type(id) is int else id for key, id in named}}
     given = checker.fields(Rule, entry, path)
     for dimension in given.get("scope", {}):
         if dimension not in DIMENSIONS:

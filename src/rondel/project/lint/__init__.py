@@ -71,7 +71,7 @@ def _project(folder: Path, env: Mapping[str, str], trusts: Trusts, file: Path | 
     config = load(folder, env, mistakes=mistakes, trusts=trusts)
     if not config.path and file is None:
         raise ConfigError(f"there is no rondel.toml in {str(folder)!r} or above it; `rondel init` writes one")
-    is_readable = not any(m.path == config.path and "is not TOML" in str(m) for m in mistakes)
+    is_readable = not any(m.path == config.path and "not valid TOML" in str(m) for m in mistakes)
     config = msgspec.structs.replace(config, plugins=tuple(_valid_plugins(config, mistakes)))
     paths = agent_paths(config) if config.project else []
     if file is not None and file not in paths:

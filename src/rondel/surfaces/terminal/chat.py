@@ -218,6 +218,10 @@ class Terminal(Surface):
         default = question.default.casefold()  # the default of an approval is no: a stray Enter must not allow anything
         self._chosen = options.index(default) if default in options else 0
         shown = Text.assemble(("? ", "bold yellow"), (clean(question.text), "bold"))
+        if question.deadline is not None:
+            seconds = max(0, round(question.deadline - self.session.app.clock.now()))
+            counts = f"counts as {question.default!r}" if question.default else "is closed"
+            self.screen.note(f"Without an answer, this {counts} in {seconds} s.")
         if question.kind != "approve" or self._reader.waits_for_rest:  # without a screen there are no pages
             self._unread = []
             self.screen.print(shown)
@@ -290,7 +294,8 @@ class Terminal(Surface):
         ]
         if question.options:
             lines[self._chosen].stylize("bold")
-            more = ", or type an answer" if question.free_text or question.kind == "approve" else ""
+            more = ", or type why not" if question.kind == "approve" else ", or type an answer"
+            more = more if question.free_text or question.kind == "approve" else ""
             lines.append(Text(f"choose with the arrows or a number, then Enter{more}; Ctrl-C stops", "dim"))
         else:
             lines.append(Text("type your answer; Ctrl-C stops", "dim"))

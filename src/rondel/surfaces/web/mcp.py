@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...mcp.hub import hub_of
-from ...mcp.link import MISSING_SDK, Link
+from ...mcp.link import Link, missing_sdk
 from ...mcp.plugin import McpServers
 from ...mcp.remote import Offer, Status
 from ...mcp.spec import ServerSpec, login_path
@@ -135,7 +135,7 @@ def _tokens(link: Link) -> Any:
     try:
         from ...mcp.login import TokenFile
     except ImportError:
-        raise Problem(409, MISSING_SDK) from None
+        raise Problem(409, missing_sdk()) from None
     if link.logins is None or not link.spec.url:
         raise Problem(400, f"the MCP server {link.spec.name!r} has no log-in")
     return TokenFile(link.logins, link.spec)

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ...errors import install_extra
 from ...events import Entry
 from .. import build
 from .spans import Span, spans_of
@@ -31,7 +32,7 @@ TURNS_MAX = 200
 SPANS_AT_ONCE = 1_000  # the library buffers about twice as many and drops the rest
 PATH = "v1/traces"
 CONVENTIONS = "https://opentelemetry.io/schemas/1.37.0"
-INSTALL = "telemetry is configured, but OpenTelemetry is not installed: run `pip install '.[otel]'` in a checkout"
+NOT_INSTALLED = "telemetry is configured, but OpenTelemetry is not installed: run "
 _LOUD = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.exporter.otlp.common.http",
@@ -53,7 +54,7 @@ class Sender:
         self._closed = False
 
     def submit(self, conversation: str, entries: Sequence[Entry], children: Mapping[str, Sequence[Entry]]) -> None:
-        if not self._closed and self.problem != INSTALL and self._room.acquire(blocking=False):
+        if not self._closed and not self.problem.startswith(NOT_INSTALLED) and self._room.acquire(blocking=False):
             self._pool.submit(self._send, conversation, entries, children)
 
     def flush(self) -> None:
@@ -79,7 +80,7 @@ class Sender:
                     if count % SPANS_AT_ONCE == 0:
                         self._batches.flush()
         except ImportError:
-            self._report(INSTALL)
+            self._report(NOT_INSTALLED + install_extra("otel"))
         except Exception as error:
             self._report(f"a turn's trace could not be sent: {type(error).__name__}")
             log.debug("a turn's trace could not be sent", exc_info=error)

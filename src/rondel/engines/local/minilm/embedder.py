@@ -12,7 +12,7 @@ from typing import Any
 
 from ....calling.threads import in_thread
 from ....contracts.embedder import Embedded, Vector
-from ....errors import EngineError
+from ....errors import EngineError, install_extra
 from ....values import Usage
 from ..llama import usable_threads
 from ..weights import EMBEDDERS, Progress, Weights, is_present, path_of, pull
@@ -20,7 +20,6 @@ from .wordpiece import WordPiece
 
 TOKENS_MAX = 256  # the length that the model was trained for
 BATCH = 16  # texts that run through the model together; more would cost memory without being faster
-NEEDS = "the embedded embedding model needs the extra: pip install '.[knowledge]' in a checkout"
 
 
 def has_runtime() -> bool:
@@ -62,7 +61,8 @@ class LocalEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         if not has_runtime():
-            raise EngineError(NEEDS, provider="local", model=self.weights.name)
+            needs = f"the embedded embedding model needs the extra: {install_extra('knowledge')}"
+            raise EngineError(needs, provider="local", model=self.weights.name)
         if not is_present(self.weights):  # nothing is downloaded without consent
             text = f"{self.weights.title} is not downloaded; `rondel model pull {self.weights.name}` fetches it"
             raise EngineError(f"{text} ({self.weights.size})", provider="local", model=self.weights.name)

@@ -122,7 +122,7 @@ CATALOG: tuple[Weights, ...] = (
     Weights(
         name="smollm2-135m",
         title="SmolLM2 135M Instruct",
-        description="can only show that everything works: it has no tools and is often wrong",
+        description="can only show that everything works: it cannot use tools reliably and is often wrong",
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size_bytes=98_362_432,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....contracts.embedder import Vector
 from ....contracts.knowledge import Hit
-from ....errors import StoreError
+from ....errors import StoreError, install_extra
 
 if TYPE_CHECKING:
     import numpy
@@ -23,7 +23,7 @@ def _numpy() -> Any:
     try:
         import numpy
     except ImportError as error:
-        raise StoreError("searching by vectors needs the extra: pip install '.[knowledge]' in a checkout") from error
+        raise StoreError(f"searching by vectors needs the extra: {install_extra('knowledge')}") from error
     return numpy
 
 
