@@ -124,7 +124,16 @@ class Delivery:
             self.bot.records.done(self.pending.message)
 
     async def stop(self) -> bool:
-        """Stop the turn, whether it is queued, runs or waits for an answer."""
+        """Stop the turn, whether it is queued, runs or waits for an answer, and the background jobs of the answer, which
+        then report nothing. Returns False if there was nothing to stop."""
+        jobs = tuple(self.fold.jobs)
+        self.fold.reports_jobs = False
+        stopped = await self._stop_turn()
+        for job in jobs:
+            stopped |= await self.bot.app.background.cancel(self.pending.conversation, job)
+        return stopped
+
+    async def _stop_turn(self) -> bool:
         running = self.fold.turn
         if running and (self.view is None or running != self.view.id):
             return await self.conversation.stop(running)
