@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+import aiohttp
 import discord
 import msgspec
 from discord.ext import commands
@@ -89,6 +90,7 @@ class DiscordBot:
         self._beginning: dict[int, discord.Message] = {}  # heard, not begun; the newest version of each
         self._recorded: set[int] = set()  # those of them that have the record of an answer
         self._handed_over: set[int] = set()  # messages whose record says only what was heard
+        self.reposted: set[int] = set()  # what answers to slash commands have posted or found again after a crash
         self._rights = Rights()
         self._denied: set[int] = set()
         self._is_stopping = False
@@ -431,6 +433,8 @@ class DiscordBot:
             return
         if pending.heard:
             return await self._hear_again(pending, channel)
+        if pending.token:
+            pending = await self._move_to_dm(pending)
         # First: without its agent, the turn would fail.
         pending = msgspec.structs.replace(pending, agent=self.modes.agent_again(pending.agent))
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
@@ -442,6 +446,18 @@ class DiscordBot:
         await delivery.begin(recovers=True)
         self._enter(delivery)
         self._follow(delivery)
+
+    async def _move_to_dm(self, pending: Pending) -> Pending:
+        """Begin a private answer again as a direct message, and remove what only its reader saw: a bot can find none of
+        that. Discord allows it for 15 minutes."""
+        data: Any = {"id": self.client.application_id, "type": 3, "token": pending.token}
+        webhook: Any = discord.Webhook.from_state(data=data, state=self.client._connection)  # pyright: ignore[reportPrivateUsage]
+        for message in ("@original", *(id for ids in pending.posted.values() for id in ids)):
+            with contextlib.suppress(discord.HTTPException, aiohttp.ClientError, OSError):
+                await webhook.delete_message(message)
+        pending = msgspec.structs.replace(pending, token="", posted={})
+        await self.records.keep(pending)
+        return pending
 
     async def _hear_again(self, pending: Pending, channel: Any) -> None:
         """Answer a message that was handed over, as any other."""
@@ -482,6 +498,7 @@ class DiscordBot:
             names,
             is_private=is_private,
             is_command=True,
+            token=interaction.token if is_private else "",
         )
 
         async def late() -> Outlet:
