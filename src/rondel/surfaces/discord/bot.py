@@ -259,11 +259,14 @@ class DiscordBot:
         except RondelError as error:
             log.error("the edited message %s cannot be sent: %s", message.id, error, exc_info=error.__cause__)
             return
-        if (text := gathered.content.text) == delivery.pending.content.text:
+        if (text := gathered.content.text) == delivery.text:
             return
+        delivery.text, person = text, delivery.pending.person
+        note = user(f"(I have edited my message. It now says:)\n{text}", author=str(message.author.id))
         if delivery.fold.turn:
-            note = f"(I have edited my message. It now says:)\n{text}"
-            await delivery.conversation.steer(user(note, author=str(message.author.id)), person=delivery.pending.person)
+            await delivery.conversation.steer(note, person=person)
+        elif delivery.fold.turn_state == "waiting":
+            await delivery.conversation.revise(note, delivery.fold.open_questions, person=person)
         elif delivery.fold.turn_state == "queued" and await delivery.stop():
             self.deliveries.pop(message.id, None)  # its end must not remove the record of the new answer
             if self._is_stopping:

@@ -59,6 +59,7 @@ class Delivery:
     ) -> None:
         self.bot, self.conversation, self.pending, self.channel = bot, conversation, pending, channel
         self.started_at = bot.app.clock.now()
+        self.text = pending.content.text  # of the message, as the model got it last
         self.fold = AnswerFold(pending.content.id, report_jobs=bot.settings.report_jobs)
         self.view: TurnView | None = None
         self.before: asyncio.Event | None = None

@@ -104,6 +104,10 @@ class AnswerFold:
         return self._current if self._is_own and self.turn_state == "working" else ""
 
     @property
+    def open_questions(self) -> list[str]:
+        return [one.question.id for one in self.pieces if isinstance(one, QuestionPiece) and one.answer is None]
+
+    @property
     def is_streaming(self) -> bool:
         """Whether text of a reply that has not ended may be there."""
         return self._is_own and self._last is not None and bool(self._last.live)
