@@ -16,7 +16,6 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-import aiohttp
 import discord
 import msgspec
 from discord.ext import commands
@@ -35,7 +34,7 @@ from .bridge import CommandBridge
 from .context import KEY, Gatherer, MessageContext, edited
 from .delivery import FAILED, Delivery
 from .gate import Chosen, Gate, Place, Speaker
-from .handover import as_heard, hear_again
+from .handover import as_heard, hear_again, remove_private
 from .hooks import Hooks
 from .mapping import open_thread, person_of, place_of, scope_of, speaker_of
 from .mentions import Names, tidy_name
@@ -451,13 +450,8 @@ class DiscordBot:
         self._follow(delivery)
 
     async def _move_to_dm(self, pending: Pending) -> Pending:
-        """Begin a private answer again as a direct message, and remove what only its reader saw: a bot can find none of
-        that. Discord allows it for 15 minutes."""
-        data: Any = {"id": self.client.application_id, "type": 3, "token": pending.token}
-        webhook: Any = discord.Webhook.from_state(data=data, state=self.client._connection)  # pyright: ignore[reportPrivateUsage]
-        for message in ("@original", *(id for ids in pending.posted.values() for id in ids)):
-            with contextlib.suppress(discord.HTTPException, aiohttp.ClientError, OSError):
-                await webhook.delete_message(message)
+        """Begin a private answer again as a direct message: what only its reader sees cannot be searched."""
+        await remove_private(self.client, pending.token, [id for ids in pending.posted.values() for id in ids])
         pending = msgspec.structs.replace(pending, token="", posted={})
         await self.records.keep(pending)
         return pending
