@@ -15,6 +15,9 @@ QuestionKind: TypeAlias = Literal["approve", "ask", "choose"]
 YES, NO, ALWAYS = "yes", "no", "always"
 """Whether a call may run; `always` allows what the question covers for the rest of the conversation."""
 
+NOT_A_PERSON = ("deadline", "stop", "edit")
+"""What `Answer.by` says if a question was closed without an answer. Such an answer allows nothing."""
+
 QUOTE_BAR = "  │ "
 """Begins each line of a text that a question quotes, so that no quoted text can look like the question itself. A
 surface that wraps a quoted line begins each of its rows with it."""
@@ -40,7 +43,8 @@ class Question(Value, frozen=True):
 
 
 class Answer(Value, frozen=True):
-    """`by` is who answered: the id of a person, `deadline` if the time ran out, or `stop` if the turn was stopped."""
+    """`by` is who answered: the id of a person, `deadline` if the time ran out, `stop` if the turn was stopped, or
+    `edit` if the message that led to the question was edited."""
 
     question_id: str
     text: str
@@ -64,9 +68,9 @@ def is_always(text: str) -> bool:
 
 def check_answer(question: Question, answer: Answer, *, instead_of: str = "") -> None:
     """Raise QuestionError if the answer does not fit. `instead_of` is the person on whose behalf it is given."""
-    if question.person and question.person != instead_of and answer.by not in (question.person, "deadline", "stop"):
+    if question.person and question.person != instead_of and answer.by not in (question.person, *NOT_A_PERSON):
         raise QuestionError(f"question {question.id!r} is for {question.person!r}, not for {answer.by!r}")
-    if question.options and not question.free_text and answer.by != "deadline" and question.kind != "approve":
+    if question.options and not question.free_text and answer.by not in NOT_A_PERSON and question.kind != "approve":
         known = {option.casefold() for option in question.options}
         if answer.text.strip().casefold() not in known:
             raise QuestionError(f"{answer.text!r} is not one of: {', '.join(question.options)}")

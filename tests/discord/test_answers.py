@@ -63,6 +63,19 @@ async def test_a_long_answer_is_split_and_every_part_replies():
                 assert request.body["enforce_nonce"]
 
 
+@pytest.mark.parametrize("how", ["file", "thread", "messages"])
+async def test_a_very_long_answer_that_only_one_person_may_see_is_shown_to_nobody_else(how: str):
+    async with loopback() as world:
+        text = "\n\n".join(f"Part {number}. " + "word " * 390 for number in range(4))
+        async with world.running(text, long_answers=how, messages_max=2):
+            given = {"message": "a long story", "private": True}
+            made = await world.discord.command(world.ann, world.general, "ai chat", **given)
+            await world.discord.answered(made)
+            await world.idle()
+            assert len(made.answers) == (1 if how == "file" else 4)
+            assert world.discord.bot_messages(world.general) == []
+
+
 @pytest.mark.parametrize("how", ["file", "thread"])
 async def test_a_very_long_answer_is_a_file_or_a_thread_if_wished(how: str):
     """A04"""

@@ -278,3 +278,32 @@ async def test_in_a_rush_answers_do_not_wait_for_typing_indicators():
             for room in rooms:
                 assert await world.answers(channel=room) == ["Done."]
             assert len(world.discord.sent("POST", "/typing")) == TYPING_REQUESTS_MAX
+
+
+@pytest.mark.parametrize("mode", ["background", "inline"])
+@pytest.mark.parametrize("how", ["/ai stop", "delete"])
+async def test_a_stop_and_a_deletion_reach_a_background_job_which_then_says_nothing(how: str, mode: str):
+    work = Work()
+    async with loopback() as world:
+        agents = [Agent("helper", engine=world.engine, tools=[work.tool(background=mode, timeout_s=0)])]
+        async with world.running(call("report"), "It is on its way.", "Here it is.", agents=agents) as bot:
+            asked = await world.say("@bot report")
+            await work.started.wait()
+            await world.discord.said(world.general)
+            (delivery,) = bot.deliveries.values()
+            while delivery.fold.turn_state != "over":
+                await asyncio.sleep(0.001)
+            if how == "delete":
+                await world.discord.delete(asked)
+            else:
+                made = await world.discord.command(world.ann, world.general, "ai stop")
+                assert (await world.discord.answered(made)).text == "Stopped."
+            await world.idle()
+            work.go.set()
+            await settle(world)
+            (told,) = world.discord.bot_messages(world.general)
+            assert told["content"] == "It is on its way."
+            (job,) = await world.app.background.jobs(delivery.pending.conversation)
+            assert job.status == "cancelled"
+            made = await world.discord.command(world.ann, world.general, "ai jobs")
+            assert "Your request" not in (await world.discord.answered(made)).text

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from discord.gateway import KeepAliveHandler
@@ -13,8 +14,10 @@ from discord.gateway import KeepAliveHandler
 from rondel import Agent, App, Prompt, tool
 from rondel.discord import RondelClient, attach
 from rondel.stores.memory import MemoryStore
-from rondel.testing import Scripted, Step, call, say
-from rondel.testing.discord import text_of
+from rondel.surfaces.discord.hooks import ReplyContext
+from rondel.testing import Pause, Scripted, Step, call, say
+from rondel.testing.discord import Interaction, text_of
+from rondel.testing.discord.world import LOADING
 from rondel.tools.ask_user import ask_user
 from rondel.values import Reply, ToolResult
 from tests.machine.test_crash import PowerCut
@@ -39,7 +42,9 @@ def answers(prompt: Prompt) -> Reply:
 class Life:
     """One process of the bot."""
 
-    def __init__(self, world: World, store: MemoryStore, noted: list[str], answers: Step = answers) -> None:
+    def __init__(
+        self, world: World, store: MemoryStore, noted: list[str], answers: Step = answers, **settings: Any
+    ) -> None:
         @tool
         async def note() -> str:
             "Note something, once."
@@ -49,7 +54,7 @@ class Life:
         self.world, self.store = world, store
         agent = Agent("helper", engine=Scripted(*[answers] * 20), tools=[note, ask_user])
         self.client = RondelClient(connector=world.discord.connector(), guild_ready_timeout=0.01, shard_count=1)
-        self.bot = attach(self.client, App(agent, store=store), edit_s=0.01, context_messages=0)
+        self.bot = attach(self.client, App(agent, store=store), edit_s=0.01, context_messages=0, **settings)
         self._others = asyncio.all_tasks()
         self._task = asyncio.create_task(self.client.start(world.discord.token))
 
@@ -76,9 +81,25 @@ class Life:
         await self._task
 
 
-async def live_and_die(at: int, moment: str, *, forgets: bool = False) -> int:
-    """Kill the bot at write `at` (`before` or `after` it), or at a step of Discord; then let it live again. Returns how
-    many writes there were."""
+def loud(context: ReplyContext) -> str:
+    """A reply hook."""
+    return context.text.replace("First part.", "FIRST PART.")
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "message": {},
+    "command": {},
+    "private": {},
+    "file": {"long_answers": "file", "messages_max": 1},
+    "thread": {"long_answers": "thread", "messages_max": 1},
+    "hook": {},
+}
+"""How the bot is asked, and how it answers."""
+
+
+async def live_and_die(at: int, moment: str, way: str = "message", *, late: bool = False) -> int:
+    """Kill the bot at write `at` (`before` or `after` it), or at a step of Discord; then let it live again, perhaps so
+    late that Discord has forgotten what it forgets. Returns how many writes there were."""
     noted: list[str] = []
     async with loopback() as world:
         disk = MemoryStore()
@@ -94,52 +115,86 @@ async def live_and_die(at: int, moment: str, *, forgets: bool = False) -> int:
                 store.dead.set()
 
         world.discord.on_step = step
-        life = Life(world, store, noted)
+        life = Life(world, store, noted, **WAYS[way])
+        if way == "hook":
+            life.bot.hooks.on("reply", loud)
         await life.until(life.client.is_ready)
         writes = store.left
-        asked = await world.say("@bot go")
-        await life.until(lambda: int(asked["id"]) in life.bot.deliveries)
-        await life.until(lambda: int(asked["id"]) not in life.bot.deliveries)
+        made: Interaction | None = None
+        if way in ("command", "private"):
+            given = {"message": "go", "private": way == "private"}
+            made = await world.discord.command(world.ann, world.general, "ai chat", **given)
+        else:
+            await world.say("@bot go")
+        await life.until(lambda: life.bot.deliveries)
+        await life.until(lambda: not life.bot.deliveries)
         writes -= store.left
         await life.kill()
         world.discord.on_step = None
-        if forgets:  # as Discord does after some minutes
+        if late:  # after some minutes, and a quarter of an hour
             world.discord.world.nonces.clear()
-        life = Life(world, disk.reopen(), noted)
+            world.discord.fail("", "/webhooks/", 401, 50027, "Invalid Webhook Token", times=100)
+        life = Life(world, disk.reopen(), noted, **WAYS[way])
+        if way == "hook":
+            life.bot.hooks.on("reply", loud)
         await life.until(life.client.is_ready)
         await life.until(lambda: life.bot.has_recovered and not life.bot.deliveries)
         await life.close()
-        shown = [message["content"] for message in world.discord.bot_messages(world.general)]
-        if at <= NOTED and moment == "before":
-            assert shown == []  # it died before it had noted the message
-        else:
-            text = "\n\n".join(shown)
-            assert len(shown) == 2, (at, moment, shown)
-            assert text.count("Let me see.") == text.count("First part.") == text.count("Second part.") == 1
+        check(world, way, made, late=late, is_lost=at <= NOTED and moment == "before")
         assert len(noted) <= 1
         return writes
 
 
-@pytest.mark.parametrize(("at", "moment"), [(1, "after"), (6, "before"), (1, "post"), (1, "posted"), (2, "posted")])
-async def test_an_answer_is_posted_once_wherever_the_bot_dies(at: int, moment: str):
+def check(world: World, way: str, made: Interaction | None, *, late: bool, is_lost: bool) -> None:
+    """Check that all of the answer is shown, once."""
+    places = [world.general, world.discord.dm(world.ann)]
+    places += [one for one in world.discord.world.channels.values() if one.is_thread]
+    shown = [message for place in places for message in world.discord.bot_messages(place)]
+    if made is not None and way == "private" and not shown:  # else all of it has come as a direct message
+        shown = made.answers
+    text = "\n\n".join(message["content"] for message in shown)
+    if is_lost:  # it died before it had noted the message
+        assert not text
+        return
+    if made is not None and not (late and way == "private"):
+        assert not any(message["flags"] & LOADING for message in made.answers)
+    assert len(shown) == (1 if way == "file" else 2), [message["content"][:60] for message in shown]
+    first = "FIRST PART." if way == "hook" else "First part."
+    assert text.count("Let me see.") == text.count(first) == 1
+    files = [world.discord.data_of(file).decode() for message in shown for file in message["attachments"]]
+    assert len(files) == (way == "file")
+    assert (files[0] if files else text).count("Second part.") == 1
+    if way == "thread":
+        assert [len(world.discord.bot_messages(place)) for place in places] == [1, 0, 1]
+
+
+MOMENTS = [(1, "after"), (6, "before"), (1, "post"), (1, "posted"), (2, "post"), (2, "posted")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("at", "moment"), MOMENTS)
+async def test_an_answer_is_posted_once_wherever_the_bot_dies(at: int, moment: str, way: str):
     """A04: killed between two appends, no answer is lost and none is posted twice."""
-    await live_and_die(at, moment)
+    await live_and_die(at, moment, way)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("at", [1, 2])
-async def test_an_answer_is_posted_once_even_if_the_bot_comes_back_late(at: int):
+async def test_an_answer_is_posted_once_even_if_the_bot_comes_back_late(at: int, way: str):
     """A04: Discord forgets nonces after some minutes; then the channel is searched."""
-    await live_and_die(at, "posted", forgets=True)
+    await live_and_die(at, "posted", way, late=True)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("moment", ["before", "after", "post", "posted"])
-async def test_an_answer_is_posted_once_wherever_the_bot_dies_at_every_write(moment: str):
+async def test_an_answer_is_posted_once_wherever_the_bot_dies_at_every_write(moment: str, way: str):
     """A04"""
-    writes = await live_and_die(10**6, "before")
+    writes = await live_and_die(10**6, "before", way)
     assert writes > 8
     for at in range(1, writes + 1 if moment in ("before", "after") else 3):
-        await live_and_die(at, moment)
+        for late in (False, True):
+            await live_and_die(at, moment, way, late=late)
 
 
 async def test_a_question_is_asked_once_even_if_the_bot_comes_back_late():
@@ -164,3 +219,28 @@ async def test_a_question_is_asked_once_even_if_the_bot_comes_back_late():
         (asked,) = world.discord.bot_messages(world.general)
         assert "Which colour?" in text_of(asked)
         await life.close()
+
+
+@pytest.mark.parametrize("way", ["file", "thread"])
+async def test_parts_that_streamed_before_a_crash_and_belong_elsewhere_at_the_end_are_removed(way: str):
+    texts = [f"Part {number}. " + "word " * 395 for number in range(3)]
+    async with loopback() as world:
+        disk = MemoryStore()
+        settings = {"long_answers": way, "messages_max": 2}
+        pause = Pause("\n\n".join(texts), " The end.")
+        life = Life(world, PowerCut(disk, 10**9, written=True, counts_all=True), [], pause, **settings)
+        await life.until(life.client.is_ready)
+        await world.say("@bot go")
+        await world.discord.said(world.general, 2)
+        await life.kill()
+        world.discord.world.nonces.clear()
+        life = Life(world, disk.reopen(), [], say("\n\n".join((*texts, "The end."))), **settings)
+        await life.until(life.client.is_ready)
+        await life.until(lambda: life.bot.has_recovered and not life.bot.deliveries)
+        await life.close()
+        (first,) = world.discord.bot_messages(world.general)
+        assert first["content"].startswith("Part 0.")
+        assert len(first["attachments"]) == (way == "file")
+        threads = [one for one in world.discord.world.channels.values() if one.is_thread]
+        rest = [message["content"][:7] for thread in threads for message in world.discord.bot_messages(thread)]
+        assert rest == ([] if way == "file" else ["Part 1.", "Part 2."])

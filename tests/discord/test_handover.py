@@ -238,6 +238,25 @@ async def test_a_slash_command_while_the_bot_stops_is_answered_after_the_next_st
         assert world.discord.bot_messages(world.discord.dm(world.ann))[-1]["content"] == "To Ann."
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_private_answer_that_had_begun_comes_whole_as_a_direct_message_after_the_next_start(late: bool):
+    """What was shown before is removed, unless Discord does not allow it any more."""
+    async with loopback() as world:
+        async with world.running(Pause("It begins "), drain_s=0) as bot:
+            made = await world.discord.command(world.ann, world.general, "ai chat", message="go", private=True)
+            assert (await world.discord.answered(made)).text.strip() == "It begins"
+            while not [one async for one in bot.records.all_pending() if one.posted]:
+                await asyncio.sleep(0.001)
+        if late:
+            world.discord.fail("DELETE", "/webhooks/", 401, 50027, "Invalid Webhook Token", times=9)
+        await next_start(world, "It begins and ends.")
+        assert [one["content"] for one in world.discord.bot_messages(world.discord.dm(world.ann))] == [
+            "It begins and ends."
+        ]
+        assert len(made.answers) == late
+        assert world.discord.bot_messages(world.general) == []
+
+
 async def test_a_queued_message_that_is_edited_while_the_bot_stops_is_answered_once_after_the_next_start():
     async with loopback() as world:
         pause = Pause("The first ", "ends.")

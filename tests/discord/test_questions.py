@@ -186,6 +186,70 @@ async def test_a_question_that_nobody_answers_in_time_says_so():
             assert "custom_id" not in str(asked["components"])
 
 
+@pytest.mark.parametrize("kind", ["approval", "question", "choice"])
+async def test_an_edit_closes_the_questions_of_the_old_text_and_the_model_asks_again(kind: str):
+    done.clear()
+    first = {
+        "approval": call("book", "c1", hotel="Ritz"),
+        "question": call("ask_user", "c1", question="The Ritz?"),
+        "choice": call("ask_user", "c1", question="The Ritz?", options=["single", "double"], free_text=False),
+    }
+    async with loopback() as world:
+        steps = [first[kind], call("book", "c2", hotel="Lux"), "Have fun."]
+        async with world.running(*steps, agents=agents(world), conversation="channel") as bot:
+            said = await world.say("@bot book the Ritz", world.bob)
+            (old,) = await world.discord.said(world.general)
+            await world.idle()
+            buttons = old["components"]
+            await world.discord.edit(said, "@bot book the Lux instead")
+            asked = (await world.discord.said(world.general, 2))[1]
+            await world.idle()
+            assert text_of(old).endswith("*The message was edited.*")
+            assert "custom_id" not in str(old["components"])
+            assert "Lux" in text_of(asked)
+            sent = world.engine.prompts[-1].messages
+            assert "(I have edited my message. It now says:)\nBob: book the Lux instead" in sent[-1].text
+            assert "edited" in str(sent[-2].parts)
+            # Discord sends the same event for a preview that it adds to a link.
+            await world.discord.gateway.dispatch("MESSAGE_UPDATE", world.discord.world.as_event(said), world.guild)
+            old["components"] = buttons  # somebody's client still shows them
+            label = {"approval": "Yes", "question": "Answer…", "choice": "single"}[kind]
+            await world.discord.answered(await world.discord.click(world.bob, old, label))
+            assert text_of(old).endswith("*This question has expired.*")
+            assert done == []
+            await world.discord.click(world.bob, asked, "Yes")
+            assert (await world.answers(3))[-1] == "Have fun."
+            assert done == ["Lux"]
+            talk = world.app.conversation(next(iter(await bot.records.conversations_of(str(world.bob.id)))))
+            answers = [one.event.answer for one in await talk.entries() if isinstance(one.event, QuestionAnswered)]
+            assert [answer.by for answer in answers] == ["edit", str(world.bob.id)]
+
+
+async def test_an_edit_leaves_the_questions_of_others_open():
+    """Bob's message waits behind Ann's question; he edits it."""
+    done.clear()
+    async with loopback() as world:
+        steps = [call("book", "c1", hotel="Ritz"), "Booked."]
+        async with world.running(*steps, agents=agents(world), conversation="channel") as bot:
+            await world.say("@bot book the Ritz")
+            (asked,) = await world.discord.said(world.general)
+            await world.idle()
+            second = await world.say("@bot and for me?", world.bob)
+            while int(second["id"]) not in bot.deliveries:
+                await asyncio.sleep(0.001)
+            await world.idle()
+            await world.discord.edit(second, "@bot and for me the Lux?")
+            talk = world.app.conversation(bot.deliveries[int(second["id"])].pending.conversation)
+            while not (await talk.transcript()).inbox:
+                await asyncio.sleep(0.001)
+            assert len(await talk.questions()) == 1
+            await world.discord.click(world.ann, asked, "Yes")
+            await world.discord.until(lambda: "Booked." in str(world.discord.bot_messages(world.general)))
+            await world.idle()
+            assert done == ["Ritz"]
+            assert "and for me the Lux?" in str(world.engine.prompts[-1].messages)
+
+
 def choosing(world: World, count: int, *, free_text: bool) -> Agent:
     """An agent that asks which of so many options it is."""
 

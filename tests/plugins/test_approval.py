@@ -253,7 +253,7 @@ def test_a_gate_that_breaks_lets_nothing_through():
     assert issubclass(BrokenGate, Plugin)
 
 
-@pytest.mark.parametrize("by", ["deadline", "stop"])
+@pytest.mark.parametrize("by", ["deadline", "stop", "edit"])
 async def test_what_answers_in_place_of_a_person_allows_nothing_whatever_it_says(by: str):
     shell = Shell(Approval())
     engine = Scripted(call("shell", command="make"), "done")

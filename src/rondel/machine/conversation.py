@@ -6,6 +6,7 @@ These are handles: they hold no state that a second handle of the same conversat
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from ..charge import Scope
 from ..contracts.runtime import Signal
 from ..contracts.store import TITLE_CHARS_MAX
 from ..engine import EngineInfo
-from ..errors import RondelError, TurnFailed
+from ..errors import QuestionError, RondelError, TurnFailed
 from ..events import (
     STATES,
     EngineChanged,
@@ -236,6 +237,16 @@ class Conversation:
         await self.app.turns.start(self.id, self._agent_in(journal), message, person=person, named=self._agent)
         if is_first:
             await self.app.runtime.signal(Signal("steer", {"message": msgspec.to_builtins(message)}, self.id))
+
+    async def revise(self, content: str | Message, questions: Sequence[str], *, person: Person | None = None) -> None:
+        """Send a message to the turn that waits for an answer, and close these questions, to which an older text of the
+        message has led: a call that waits for an approval is denied, and the agent may ask again."""
+        message = self._as_message(content, person)
+        await self.app.journals.change(self.id, lambda journal: journal.append(MessageQueued(message)))
+        for question in await self.questions():
+            if question.id in questions:
+                with suppress(QuestionError):  # somebody has just answered it
+                    (await self.answer(question.id, question.default, by="edit")).close()
 
     async def resume(self) -> TurnView | None:
         """Resume a conversation that a crash or a failure cut off. Returns None if nothing is left to do.

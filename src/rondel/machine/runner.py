@@ -393,6 +393,7 @@ def _not_open(question: str, closed_by: str | None) -> str:
         None: "it was never asked here",
         "deadline": "no answer came in time",
         "stop": "its turn was stopped",
+        "edit": "the message that led to it was edited",
         "": "it was answered already",
     }
     return f"question {question!r} is not open: {whys.get(closed_by, f'it was answered already by {closed_by}')}"

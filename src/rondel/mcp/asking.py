@@ -15,7 +15,7 @@ import msgspec
 from ..engine import ask
 from ..errors import RondelError
 from ..prompt import Prompt
-from ..question import NO, QUOTE_BAR, YES, Answer, Hold, Question, is_yes
+from ..question import NO, NOT_A_PERSON, QUOTE_BAR, YES, Answer, Hold, Question, is_yes
 from ..text.printable import visible_line, visible_lines
 from ..tool import CallContext
 from ..values import Message, Options, Text
@@ -157,7 +157,7 @@ class Asker:
             answer = self._answer(id)
             if answer is None:
                 return self._ask(id, message, _wanted(name, field, needed), wrong, options)
-            if answer.by in ("deadline", "stop"):
+            if answer.by in NOT_A_PERSON:
                 return _GONE
             text = answer.text.strip()
             if text.casefold() in DECLINE:
@@ -175,7 +175,7 @@ class Asker:
         answer = self._answer(id)
         if answer is None:
             return self._ask(id, message, "Do you agree?", "", (YES, NO))
-        if answer.by in ("deadline", "stop"):
+        if answer.by in NOT_A_PERSON:
             return {"action": "cancel"}
         return {"action": "accept", "content": {}} if is_yes(answer.text) else {"action": "decline"}
 
@@ -187,7 +187,7 @@ class Asker:
         if answer is None:
             wanted = f"It wants you to open this address, outside of this chat: {visible_line(url[:2_000])}\nAgree?"
             return self._ask(id, message, wanted, "", (YES, NO))
-        if answer.by in ("deadline", "stop"):
+        if answer.by in NOT_A_PERSON:
             return {"action": "cancel"}
         return {"action": "accept"} if is_yes(answer.text) else {"action": "decline"}
 
@@ -220,7 +220,7 @@ class Asker:
             text = f"May the MCP server {self.spec.name} ask {engine} this, at your cost?\n{lines}"
             call = self._context.call.id
             return Hold(Question(id, "approve", text, (YES, NO), False, call, None, NO))
-        if answer.by in ("deadline", "stop") or not is_yes(answer.text):
+        if answer.by in NOT_A_PERSON or not is_yes(answer.text):
             raise Declined("the user refused the request")
         return await self._complete(prompt)
 

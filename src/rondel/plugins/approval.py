@@ -15,7 +15,7 @@ import msgspec
 from ..agent import Agent
 from ..machine.turn import Turn
 from ..plugin import Plugin
-from ..question import ALWAYS, NO, QUOTE_BAR, YES, Answer, Hold, Question, is_yes
+from ..question import ALWAYS, NO, NOT_A_PERSON, QUOTE_BAR, YES, Answer, Hold, Question, is_yes
 from ..text.printable import visible_line, visible_lines
 from ..text.rules import allows, check_names, denies
 from ..tool import Approval, Tool, error_of
@@ -91,7 +91,7 @@ class ApprovalGate(Plugin):
             again = f"do not ask again when {turn.agent.name} makes exactly this call in this conversation"
             text = f"{shown}\n({ALWAYS}: {again})"
             return Hold(Question(id, "approve", text, (YES, NO, ALWAYS), False, call.id, deadline, NO, covers=covers))
-        if answer.by not in ("deadline", "stop") and is_yes(answer.text):
+        if answer.by not in NOT_A_PERSON and is_yes(answer.text):
             return call
         return error_of(call, _denial(answer, _patience_s(policy, shown)))
 
@@ -128,6 +128,8 @@ def _denial(answer: Answer, patience_s: float) -> str:
         return f"denied: no answer within {patience_s:g} s"
     if answer.by == "stop":
         return "denied: the turn was stopped"
+    if answer.by == "edit":
+        return "denied: the request was edited"
     said = _NO.sub("", answer.text.strip(), count=1) if _NO.match(answer.text.strip()) else answer.text.strip()
     denial = f"denied by {answer.by or 'the user'}"
     return f"{denial}, who said: {said}" if said else denial

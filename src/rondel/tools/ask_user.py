@@ -26,6 +26,8 @@ async def ask_user(
     """
     id, answer = f"ask:{context.call.id}", context.answer
     if answer is not None and answer.question_id == id:  # an earlier answer may have been an approval of this call
+        if answer.by == "edit":
+            return "(no answer: the user has edited the request)"
         return "(no answer in time)" if answer.by == "deadline" else answer.text or "(the answer was empty)"
     # Models often give 0 or 1, and a person needs time to read.
     deadline = context.turn.now() + max(timeout_s, TIMEOUT_S_MIN) if timeout_s else None

@@ -34,7 +34,7 @@ from .bridge import CommandBridge
 from .context import KEY, Gatherer, MessageContext, edited, message_id
 from .delivery import FAILED, Delivery
 from .gate import Chosen, Gate, Place, Speaker
-from .handover import as_heard, hear_again
+from .handover import as_heard, hear_again, remove_private
 from .hooks import Hooks
 from .mapping import open_thread, person_of, place_of, scope_of, speaker_of
 from .mentions import Names, tidy_name
@@ -89,6 +89,7 @@ class DiscordBot:
         self._beginning: dict[int, discord.Message] = {}  # heard, not begun; the newest version of each
         self._recorded: set[int] = set()  # those of them that have the record of an answer
         self._handed_over: set[int] = set()  # messages whose record says only what was heard
+        self.reposted: set[int] = set()  # what answers to slash commands have posted or found again after a crash
         self._rights = Rights()
         self._denied: set[int] = set()
         self._is_stopping = False
@@ -257,11 +258,14 @@ class DiscordBot:
         except RondelError as error:
             log.error("the edited message %s cannot be sent: %s", message.id, error, exc_info=error.__cause__)
             return
-        if (text := gathered.content.text) == delivery.pending.content.text:
+        if (text := gathered.content.text) == delivery.text:
             return
+        delivery.text, person = text, delivery.pending.person
+        note = user(f"(I have edited my message. It now says:)\n{text}", author=str(message.author.id))
         if delivery.fold.turn:
-            note = f"(I have edited my message. It now says:)\n{text}"
-            await delivery.conversation.steer(user(note, author=str(message.author.id)), person=delivery.pending.person)
+            await delivery.conversation.steer(note, person=person)
+        elif delivery.fold.turn_state == "waiting":
+            await delivery.conversation.revise(note, delivery.fold.open_questions, person=person)
         elif delivery.fold.turn_state == "queued" and await delivery.stop():
             self.deliveries.pop(message.id, None)  # its end must not remove the record of the new answer
             if self._is_stopping:
@@ -431,6 +435,8 @@ class DiscordBot:
             return
         if pending.heard:
             return await self._hear_again(pending, channel)
+        if pending.token:
+            pending = await self._move_to_dm(pending)
         # First: without its agent, the turn would fail.
         pending = msgspec.structs.replace(pending, agent=self.modes.agent_again(pending.agent))
         await self.app.runtime.recover(pending.conversation)  # what the process that died has left
@@ -442,6 +448,13 @@ class DiscordBot:
         await delivery.begin(recovers=True)
         self._enter(delivery)
         self._follow(delivery)
+
+    async def _move_to_dm(self, pending: Pending) -> Pending:
+        """Begin a private answer again as a direct message: what only its reader sees cannot be searched."""
+        await remove_private(self.client, pending.token, [id for ids in pending.posted.values() for id in ids])
+        pending = msgspec.structs.replace(pending, token="", posted={})
+        await self.records.keep(pending)
+        return pending
 
     async def _hear_again(self, pending: Pending, channel: Any) -> None:
         """Answer a message that was handed over, as any other."""
@@ -482,6 +495,7 @@ class DiscordBot:
             names,
             is_private=is_private,
             is_command=True,
+            token=interaction.token if is_private else "",
         )
 
         async def late() -> Outlet:

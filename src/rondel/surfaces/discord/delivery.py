@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import discord
 import msgspec
@@ -42,6 +42,15 @@ FAILED = "Sorry, I could not answer that. Please try again in a while."
 STARTED_IN_FILE = "\n\n*The whole answer is attached.*"
 
 
+class Found(NamedTuple):
+    """A message of an answer that was posted and not recorded."""
+
+    channel: int
+    id: int
+    above: int  # what it replies to
+    text: str
+
+
 class Delivery:
     _watcher: Watcher  # since it has begun
 
@@ -50,6 +59,7 @@ class Delivery:
     ) -> None:
         self.bot, self.conversation, self.pending, self.channel = bot, conversation, pending, channel
         self.started_at = bot.app.clock.now()
+        self.text = pending.content.text  # of the message, as the model got it last
         self.fold = AnswerFold(pending.content.id, report_jobs=bot.settings.report_jobs)
         self.view: TurnView | None = None
         self.before: asyncio.Event | None = None
@@ -58,8 +68,8 @@ class Delivery:
         self._outlet = outlet or bot.outlet(channel)
         self._shown: dict[int, str] = {}  # what each message shows
         self._texts: dict[str, str] = {}  # the text that each piece shows
-        self._found: list[tuple[int, int, str]] = []
-        """Messages of this answer that were posted and not recorded: id, what it replies to, text."""
+        self._found: list[Found] = []
+        self._has_searched = False
         self._is_typing = self._was_noticed = self._is_showing = self._follows = False
         self._due_at = 0.0
         self._notice: asyncio.Task[None] | None = None
@@ -124,7 +134,16 @@ class Delivery:
             self.bot.records.done(self.pending.message)
 
     async def stop(self) -> bool:
-        """Stop the turn, whether it is queued, runs or waits for an answer."""
+        """Stop the turn, whether it is queued, runs or waits for an answer, and the background jobs, which then report
+        nothing. Returns False if there was nothing to stop."""
+        jobs = tuple(self.fold.jobs)
+        self.fold.reports_jobs = False
+        stopped = await self._stop_turn()
+        for job in jobs:
+            stopped |= await self.bot.app.background.cancel(self.pending.conversation, job)
+        return stopped
+
+    async def _stop_turn(self) -> bool:
         running = self.fold.turn
         if running and (self.view is None or running != self.view.id):
             return await self.conversation.stop(running)
@@ -144,6 +163,8 @@ class Delivery:
         """Return whether text is to be shown while it streams, and set when it will be."""
         if not self.bot.settings.stream or self.bot.hooks.has_reply or self.pending.replaced is not None:
             return False
+        if self._found:
+            return False  # all of the text is needed to see which messages show it
         if not self._has_news() and (self._follows or not self.fold.is_streaming):
             return False
         if not self._due_at:
@@ -255,6 +276,8 @@ class Delivery:
         if self._texts.get(key) == text and self.pending.posted.get(key):
             return
         parts = chunks(self._with_mentions(text, final=final))
+        if self._found:
+            self._count_found(key, parts)
         settings = self.bot.settings
         if len(parts) <= settings.messages_max or settings.long_answers == "messages":
             await self._show_parts(key, parts, self._extras)
@@ -265,6 +288,11 @@ class Delivery:
         else:
             await self._show_thread(key, parts)
         self._texts[key] = text
+
+    @property
+    def _reply_to(self) -> int:
+        """The message to which each piece replies; 0 for none."""
+        return 0 if self.pending.is_command else self.pending.message
 
     def _with_mentions(self, text: str, *, final: bool) -> str:
         if "@" not in text:
@@ -324,17 +352,24 @@ class Delivery:
     async def _post(self, key: str, text: str, extras: Extras | None = None, *, outlet: Outlet | None = None) -> None:
         """Post the next message of a piece."""
         posted, outlet = self.pending.posted.get(key, ()), outlet or self._outlet
-        reply_to = posted[-1] if posted else 0 if self.pending.is_command else self.pending.message
+        is_here = outlet is self._outlet
+        reply_to = posted[-1] if posted else self._reply_to if is_here else 0
         nonce = f"{self.pending.message:x}.{key[:4]}.{len(posted)}"
-        found = self._take_found(reply_to, text)
+        found = self._take_found(self.channel.id if is_here else self.pending.thread, reply_to, text)
         id, there = found or await outlet.post(text, nonce=nonce, reply_to=reply_to, extras=extras)
         if there != text and there.strip() != text.strip():
             await outlet.edit(id, text, extras)  # it was posted before a crash, with less text
-        self._shown[id] = text
-        self.pending = msgspec.structs.replace(self.pending, posted={**self.pending.posted, key: (*posted, id)})
+        self._count_posted(key, id, text)
         # If nothing more will be said, the record is removed in a moment. If a crash loses it, the message is found.
         if self.fold.state != "over":
             self.bot.records.keep_soon(self.pending)
+
+    def _count_posted(self, key: str, id: int, shown: str) -> None:
+        posted = (*self.pending.posted.get(key, ()), id)
+        self.pending = msgspec.structs.replace(self.pending, posted={**self.pending.posted, key: posted})
+        self._shown[id] = shown
+        if self._has_searched and self.pending.is_command:
+            self.bot.reposted.add(id)
         self.bot.remember(id, self.pending.conversation)
 
     async def show_card(self, key: str, text: str, shown: Extras) -> None:
@@ -355,7 +390,8 @@ class Delivery:
     async def _show_thread(self, key: str, parts: list[str]) -> None:
         await self._show_parts(key, parts[:1])
         thread = await self._thread(self.pending.posted[key][0], parts[0])
-        await self._show_parts(f"{key}t", parts[1:], outlet=self.bot.outlet(thread))
+        outlet = self._outlet if thread.id == self.channel.id else self.bot.outlet(thread)
+        await self._show_parts(f"{key}t", parts[1:], outlet=outlet)
 
     async def _thread(self, message: int, text: str) -> Any:
         if self.pending.thread and (known := await self.bot.channel(self.pending.thread)) is not None:
@@ -373,32 +409,64 @@ class Delivery:
     # --- after a crash ------------------------------------------------------------------------------------------------
 
     async def _find_posted(self) -> None:
-        """Find messages of this answer that were posted and not recorded: Discord forgets nonces after some minutes."""
+        """Find messages of this answer that were posted and not recorded: Discord forgets nonces after some minutes,
+        and the answer of a slash command has none."""
+        self._has_searched = True
+        thread = self.pending.thread
+        elsewhere = await self.bot.channel(thread) if thread not in (0, self.channel.id) else None
+        for channel in filter(None, (self.channel, elsewhere)):
+            try:
+                await self._find_in(channel)
+            except discord.HTTPException as error:
+                log.info("channel %s cannot be searched for earlier answers: %s", channel.id, error)
+
+    async def _find_in(self, channel: Any) -> None:
         pending = self.pending
-        if pending.is_command:
-            return
         known = {id for ids in pending.posted.values() for id in ids}
         ours = {pending.message, *known}
-        try:
-            async for message in self.channel.history(
-                after=discord.Object(pending.message), limit=FOUND_MAX, oldest_first=True
-            ):
-                above = message.reference.message_id if message.reference else None
-                if message.author.id == self.bot.id and above in ours and message.id not in known:
-                    ours.add(message.id)
-                    self._found.append((message.id, above or 0, text_of(message)))
-        except discord.HTTPException as error:
-            log.info("channel %s cannot be searched for earlier answers: %s", pending.channel, error)
+        if pending.is_command or channel is not self.channel:
+            ours.add(0)  # the first message there is no reply
+        after = discord.Object(pending.message)
+        async for message in channel.history(after=after, limit=FOUND_MAX, oldest_first=True):
+            above = message.reference.message_id or 0 if message.reference else 0
+            command = message.interaction_metadata
+            is_ours = above in ours if command is None else command.id == pending.message
+            if message.author.id != self.bot.id or message.id in known or not is_ours:
+                continue
+            if message.flags.loading:  # "thinking…", which cannot be used any more
+                await self._outlet.delete(message.id)
+                continue
+            ours.add(message.id)
+            self._found.append(Found(channel.id, message.id, above, text_of(message)))
 
-    def _take_found(self, reply_to: int, text: str) -> tuple[int, str] | None:
+    def _count_found(self, key: str, parts: list[str]) -> None:
+        """Count what was found of a piece: messages that its end does not need are deleted."""
+        posted = self.pending.posted.get(key, ())
+        above = posted[-1] if posted else self._reply_to
+        for part in parts[len(posted) :]:
+            if (found := self._take_found(self.channel.id, above, part)) is None:
+                return
+            above, text = found
+            self._count_posted(key, above, text)
+
+    def _take_found(self, channel: int, reply_to: int, text: str) -> tuple[int, str] | None:
         """Return a message that was found and shows this text, or the beginning of it."""
         for found in self._found:
-            id, above, shown = found
-            # A slash command that the model ran may have replied, too, with an embed and no text.
-            if shown and above == reply_to and text.startswith(shown[:FOUND_CHARS]):
+            if self._fits(found, channel, reply_to, text):
                 self._found.remove(found)
-                return id, shown
+                return found.id, found.text
         return None
+
+    def _fits(self, found: Found, channel: int, reply_to: int, text: str) -> bool:
+        chars = FOUND_CHARS
+        if self.pending.is_command:
+            # It may reply to nothing, so it must not be a message of another answer.
+            if found.id in self.bot.reposted:
+                return False
+            reply_to, chars = found.above, max(chars, len(found.text) - chars)
+        # A slash command that the model ran may have replied, too, with an embed and no text.
+        is_there = found.channel == channel and found.above == reply_to
+        return is_there and bool(found.text) and text.startswith(found.text[:chars])
 
     async def _keep(self, **changes: Any) -> None:
         self.pending = msgspec.structs.replace(self.pending, **changes)

@@ -80,7 +80,7 @@ class AnswerFold:
         self._turns: set[str] = set()
         self._current = ""
         self._is_own = False  # whether the current turn is one of this answer
-        self._reports = report_jobs
+        self.reports_jobs = report_jobs
         self.pieces: list[Piece] = []
         self._last: TextPiece | None = None  # the newest text among the pieces
         self.turn_state: State = "queued"
@@ -102,6 +102,10 @@ class AnswerFold:
     def turn(self) -> str:
         """The turn of this answer that runs; empty if none does."""
         return self._current if self._is_own and self.turn_state == "working" else ""
+
+    @property
+    def open_questions(self) -> list[str]:
+        return [one.question.id for one in self.pieces if isinstance(one, QuestionPiece) and one.answer is None]
 
     @property
     def is_streaming(self) -> bool:
@@ -196,7 +200,7 @@ class AnswerFold:
             return
         if started.mode == "inline" and event.status != "cancelled":
             self._follow_ups.add(f"{event.job}.turn")
-        elif self._reports:
+        elif self.reports_jobs:
             self.pieces.append(JobPiece(event.digest))
 
     def _question_answered(self, event: QuestionAnswered) -> None:

@@ -1,9 +1,12 @@
 """What a bot that stops hands over: messages that it has heard and not answered. The next start asks Discord for each,
-because its author may have changed or deleted it meanwhile, and answers it as any other message."""
+because its author may have changed or deleted it meanwhile, and answers it as any other message. A private answer that
+had begun is removed, because it begins again as a direct message."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterable
 from typing import Any, cast
 
 import aiohttp
@@ -49,3 +52,13 @@ async def hear_again(client: discord.Client, channel: Any, heard: dict[str, Any]
         data.pop("member", None)  # what is known of a member is newer than what was heard
     state = client._connection  # pyright: ignore[reportPrivateUsage]
     return discord.Message(state=state, channel=channel, data=cast(Any, data))
+
+
+async def remove_private(client: discord.Client, token: str, messages: Iterable[int]) -> None:
+    """Remove the answer of a slash command that only one person sees. Discord allows that for 15 minutes."""
+    state: Any = client._connection  # pyright: ignore[reportPrivateUsage]
+    data: Any = {"id": client.application_id, "type": 3, "token": token}
+    webhook: Any = discord.Webhook.from_state(data=data, state=state)
+    for message in ("@original", *messages):
+        with contextlib.suppress(discord.HTTPException, aiohttp.ClientError, OSError):
+            await webhook.delete_message(message)

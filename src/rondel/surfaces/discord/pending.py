@@ -41,6 +41,7 @@ class Pending(Value, frozen=True):
     thread: int = 0  # the thread in which the rest of a long answer is
     is_private: bool = False
     is_command: bool = False  # it came as a slash command: there is no message to reply to
+    token: str = ""  # of a slash command that only one person sees the answer of
     replaced: str | None = None  # what a reply hook said instead
     heard: dict[str, Any] = {}
 

@@ -179,6 +179,8 @@ def _answered(answer: Answer) -> str:
         return "*No answer in time.*"
     if answer.by == "stop":
         return "*Stopped.*"
+    if answer.by == "edit":
+        return "*The message was edited.*"
     # A card has room for this: it may have 200 characters more than CARD_CHARS_MAX.
     shown = discord.utils.escape_markdown(LABELS.get(answer.text, answer.text)[:ANSWERED_CHARS_MAX])
     id = _person_id(answer.by)

@@ -153,6 +153,7 @@ class Rest:
     @_route("GET", "/channels/{channel}/messages")
     async def history(self, body: Json, query: Json, channel: str) -> list[Json]:
         found = self._world.messages_in(self._channel(channel, "read_message_history"))[::-1]
+        found = [message for message in found if not message["flags"] & EPHEMERAL]
         if "before" in query:
             found = [message for message in found if int(message["id"]) < int(query["before"])]
         limit = int(query.get("limit", 50))
@@ -168,7 +169,7 @@ class Rest:
 
     def _message(self, channel: str, message: str) -> Json:
         found = self._world.messages.get(int(message))
-        if found is None or found["channel_id"] != str(int(channel)):
+        if found is None or found["channel_id"] != str(int(channel)) or found["flags"] & EPHEMERAL:
             raise _unknown("Message", 10008)
         return found
 
@@ -212,6 +213,9 @@ class Rest:
 
     async def _edit(self, message: Json, body: Json, where: Channel) -> Json:
         self._check_parts({**message, **body}, where)
+        is_answer = bool(message["flags"] & LOADING)
+        if is_answer:
+            await self._discord.step("post")
         self._world.pings.setdefault(int(message["id"]), set())
         changed = self._with_files(body, where, kept=message["attachments"])
         if changed.get("flags") is not None:  # an edit makes a message a card, and no private one public
@@ -222,6 +226,8 @@ class Rest:
         message["flags"] &= ~LOADING
         self._discord.edits.append((int(message["id"]), message["content"]))
         await self._gateway.dispatch("MESSAGE_UPDATE", self._world.as_event(message), where.guild)
+        if is_answer:
+            await self._discord.step("posted")
         return message
 
     @_route("DELETE", "/channels/{channel}/messages/{message}")
@@ -356,6 +362,14 @@ class Rest:
 
     def _answer(self, interaction: Any, data: Json) -> Json:
         message = self._world.message(interaction.channel, self._world.bot, self._with_files(data, interaction.channel))
+        about: Json = {
+            "id": str(interaction.id),
+            "type": 3 if interaction.source else 2,
+            "user": interaction.person.payload,
+        }
+        message["interaction_metadata"] = about | {"authorizing_integration_owners": {}}
+        if interaction.messages:
+            message["interaction_metadata"]["original_response_message_id"] = str(interaction.original)
         interaction.messages.append(int(message["id"]))
         return message
 
@@ -376,9 +390,11 @@ class Rest:
         original = self._world.messages.get(interaction.original)
         if original is not None and original["flags"] & LOADING:  # the first follow-up fills a deferred answer
             return await self._edit(original, body, interaction.channel)
+        await self._discord.step("post")
         message = self._answer(interaction, body)
         if not message["flags"] & EPHEMERAL:
             await self._gateway.dispatch("MESSAGE_CREATE", self._world.as_event(message), interaction.channel.guild)
+        await self._discord.step("posted")
         return message
 
     @_route("GET", "/webhooks/{application}/{token}/messages/{message}")

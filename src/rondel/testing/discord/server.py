@@ -60,6 +60,7 @@ class Interaction:
     original: int = 0
     modal: Json | None = None
     messages: list[int] = field(default_factory=list[int])
+    id: int = 0
 
     @property
     def answers(self) -> list[Json]:
@@ -105,7 +106,8 @@ class LoopbackDiscord:
         self.typed: list[int] = []  # the channels of typing indicators, in order
         self.rate_limit = (10_000, 1.0)  # requests per route and channel, and in how many seconds
         self.on_step: Callable[[str], object] | None = None
-        """Called before a message is posted (`post`) and after (`posted`), to crash a bot at a certain moment."""
+        """Called before a message is posted (`post`) and after (`posted`), also as the answer of a command, to crash
+        a bot at a certain moment."""
         self.on_request: Callable[[str, str, bool], object] | None = None
         """Called with each request's method and path, before it is done (False) and before it is answered (True)."""
         self.limited = 0  # requests that were answered with 429
@@ -188,7 +190,7 @@ class LoopbackDiscord:
 
     async def _answer(self, request: web.Request, path: str, body: Any) -> Any:
         for index, (method, part, refused) in enumerate(self._failures):
-            if method == request.method and part in path:
+            if method in ("", request.method) and part in path:
                 del self._failures[index]
                 raise refused
         is_webhook = path.startswith(("/interactions/", "/webhooks/"))
@@ -428,10 +430,11 @@ class LoopbackDiscord:
         self, person: User, channel: Channel, type: int, data: Json, *, source: Json | None = None
     ) -> Interaction:
         token = f"interaction-{self.world.new_id():x}"
-        interaction = self._interactions[token] = Interaction(self, channel, person, source)
+        id = self.world.new_id()
+        interaction = self._interactions[token] = Interaction(self, channel, person, source, id=id)
         guild, bot = channel.guild, self.world.bot
         event: Json = {
-            "id": str(self.world.new_id()),
+            "id": str(id),
             "application_id": str(bot.id),
             "type": type,
             "token": token,
