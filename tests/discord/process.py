@@ -54,7 +54,7 @@ def bot(store: str) -> None:
     client = RondelClient(guild_ready_timeout=0.01, shard_count=1)
     app = App(Agent("helper", engine=Slow(*[answer] * 1_000), tools=[note]), store=SqliteStore(store))
     attach(client, app, edit_s=0.01, context_messages=0, slash=[])
-    client.run("loopback.token", log_handler=None)
+    client.run("MTIzNDU2Nzg5.loopback.token", log_handler=None)
 
 
 def main() -> None:

@@ -201,8 +201,7 @@ async def test_a_job_that_ends_after_a_restart_is_reported_once():
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_the_report_of_a_private_request_stays_private(restarts: bool):
-    """B05: beside the private answer, and after a restart, when Discord has no such answer any more, as a direct
-    message."""
+    """B05: beside the private answer; after a restart, all of the answer comes as a direct message."""
     work = Work()
     async with loopback() as world:
         agents = [Agent("helper", engine=world.engine, tools=[work.tool(background=True, idempotent=True)])]
@@ -220,8 +219,8 @@ async def test_the_report_of_a_private_request_stays_private(restarts: bool):
         if restarts:
             work.go.set()
             async with world.running(agents=agents):
-                assert await world.answers(channel=private) == ["**report** is done: 42 rows"]
-                assert made.text == "I started it."
+                assert await world.answers(2, channel=private) == ["I started it.", "**report** is done: 42 rows"]
+                assert made.text == ""
         assert world.discord.bot_messages(world.general) == []
 
 

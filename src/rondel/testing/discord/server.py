@@ -30,7 +30,7 @@ from .rest import Refused, Rest
 from .world import DM, EPHEMERAL, FORUM, PUBLIC_THREAD, TEXT, Channel, Guild, Json, Member, Role, User, World
 
 HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com", "media.discordapp.net")
-TOKEN = "loopback.token"
+TOKEN = "MTIzNDU2Nzg5.loopback.token"  # as Discord makes them: the first part is a number in base64
 BODY_BYTES_MAX = 30 << 20
 REQUESTS_MAX = 100_000
 CDN = "https://cdn.discordapp.com"
