@@ -1,6 +1,6 @@
 // What was said and done: messages, thinking, tool calls, questions, notes.
 import { memo } from "preact/compat";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Citation, Part, Question, TraceNode } from "../api";
 import { enc, get } from "../api";
 import type { CallView, Item, Turn, UserView } from "../fold";
@@ -55,7 +55,8 @@ function UserMessage({ item, talk, canEdit }: { item: UserView; talk: Talk; canE
   const text = messageText(item.message);
   const media = (item.message.parts ?? []).filter((part) => part.type === "media");
   const box = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => {
+  // Before it is painted: a person may press the key as soon as they see the answer.
+  useLayoutEffect(() => {
     const start = () => { if (canEdit) setDraft(text); };
     addEventListener("rondel:edit-last", start);
     return () => removeEventListener("rondel:edit-last", start);
