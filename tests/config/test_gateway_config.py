@@ -169,6 +169,8 @@ def test_variables_stand_for_routes_ports_and_days_too(tmp_path: Path):
             "[gateway.keys.user]\nkey = 'x'",
             "1: the key 'user' has the name of the person at this machine, and would show their conversations; ",
         ),
+        ("[gateway.keys.stop]\nkey = 'x'", "1: 'stop' cannot be the name of a person; give the key 'stop' another"),
+        ("[gateway.keys.a]\nkey = 'x'\nperson = 'edit'", "1: 'edit' cannot be the name of a person; give the key 'a'"),
         ("gateway = 3", "1: 'gateway' must be a table of keys and values, not 3"),
     ],
 )

@@ -50,7 +50,7 @@ def test_the_sandbox_answers_shows_private_answers_and_explains_mistakes(place: 
 def test_the_sandbox_says_once_why_the_bot_is_silent(place: Place):
     place.write("rondel.toml", 'engine = "echo"\n')
     shown = place.spawn("discord", "--sandbox", stdin=b"@bot first\nhello\nhello?\n/go help\nanyone?\n/quit\n")
-    assert shown.out.count("The bot answers here only if you mention it: @bot hello") == 1
+    assert shown.out.count("The bot only answers here if you mention it: @bot hello") == 1
     assert "Ann: anyone?" in shown.out
     assert "Ann: hello" not in shown.out
 

@@ -195,7 +195,7 @@ class Sandbox:
         """Say once why the bot does not answer: on Discord, too, people forget to mention it."""
         if self._here is self._general and "@bot" not in line and not self._has_explained:
             self._has_explained = True
-            self._print(Text("The bot answers here only if you mention it: @bot hello", "dim"))
+            self._print(Text("The bot only answers here if you mention it: @bot hello", "dim"))
 
     async def _quiet(self) -> None:
         """Wait until the bot has nothing more to say: the next line of a pipe may depend on it."""

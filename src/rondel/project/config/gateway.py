@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...errors import ConfigError
+from ...question import NOT_A_PERSON
 from ...text.document import Checker, Document, KeyPath
 from ..settings import SCENARIOS, EngineSettings, GatewaySettings, KeySettings, PluginSettings, RouteSettings
 from .engines import canonical_engine, engine_problem
@@ -143,6 +144,9 @@ def _mistakes_of_keys(document: Document, keys: Mapping[str, KeySettings]) -> It
                 f"the key {name!r} has the name of the person at this machine, and would show their conversations; "
                 f"rename it, or set person = {name!r} if it is theirs"
             )
+            yield document.error(path, message)
+        if (person := key.person or name) in NOT_A_PERSON:  # their answers would count as given by no person
+            message = f"{person!r} cannot be the name of a person; give the key {name!r} another `person`"
             yield document.error(path, message)
         if key.expires and not _is_moment(key.expires):
             message = f"{key.expires!r} is not a date; write it as 2030-01-31"

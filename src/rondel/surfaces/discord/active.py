@@ -10,7 +10,7 @@ from .mentions import tidy_name
 
 
 class ActiveTask(Value, frozen=True):
-    """Work that is going on in a channel. `subject` is what everybody may read."""
+    """Work in progress in a channel. `subject` describes it in words that everyone may read."""
 
     message: int
     person: Person

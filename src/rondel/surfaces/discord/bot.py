@@ -179,7 +179,7 @@ class DiscordBot:
         self.hear(message)
 
     def hear(self, message: discord.Message, *, again: bool = False) -> None:
-        """Begin to answer a message, if it is for the bot; with `again`, it was."""
+        """Begin to answer a message if it is for the bot. `again` says that an earlier start has found that it is."""
         if self._tasks is None or message.author.id == self.id or message.type not in CHANNEL_MESSAGES:
             return
         place, speaker = place_of(message), speaker_of(message.author)
@@ -457,7 +457,7 @@ class DiscordBot:
         return pending
 
     async def _hear_again(self, pending: Pending, channel: Any) -> None:
-        """Answer a message that was handed over, as any other."""
+        """Answer a message that was handed over, like any other."""
         self._handed_over.add(pending.message)
         message = await hear_again(self.client, channel, pending.heard)
         if message is not None and pending.message in self._handed_over:  # else it was deleted, perhaps just now
@@ -656,7 +656,7 @@ class DiscordBot:
         self, interaction: discord.Interaction[Any], prompt: str, picture: Media, *, posted: int
     ) -> None:
         """Add a picture that a slash command asked for to the channel's conversation, in a turn that asks no model: its
-        last message is the reply. Whoever replies to the `posted` message continues the conversation."""
+        last message is the reply. A reply to the `posted` message continues the conversation."""
         place, author = place_of(interaction), interaction.user
         speaker = speaker_of(author)
         chosen, person = await self.chosen(place, speaker), person_of(author, speaker, place)

@@ -1,6 +1,8 @@
-"""What a bot that stops hands over: messages that it has heard and not answered. The next start asks Discord for each,
-because its author may have changed or deleted it meanwhile, and answers it as any other message. A private answer that
-had begun is removed, because it begins again as a direct message."""
+"""What a stopping bot hands over: messages that it has heard and not answered. The next start asks Discord for each,
+because its author may have changed or deleted it meanwhile, and answers it like any other message.
+
+A private answer that had begun is removed, because it begins again as a direct message.
+"""
 
 from __future__ import annotations
 
