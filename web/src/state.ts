@@ -30,7 +30,7 @@ export const conversations = signal<Info[]>([]);
 export const conversationsMore = signal(false);
 export const search = signal("");
 export const listError = signal("");
-let loading: AbortController | undefined;
+let refreshing: AbortController | undefined, extending: AbortController | undefined;
 let listed = ""; // the search whose results are shown
 
 /** The screens beside the chat, and whether only admins see them. */
@@ -38,8 +38,12 @@ export const SCREENS: [string, string, boolean][] = [["traces", "Traces", false]
 export const screens = (): [string, string][] => SCREENS.filter(([, , admin]) => !admin || me.value?.person.roles?.includes("admin")).map(([id, name]) => [id, name]);
 
 export async function loadConversations(more = false): Promise<void> {
-  loading?.abort();
-  const controller = (loading = new AbortController());
+  const isOther = listed !== search.value;
+  if (more && isOther) return;
+  const controller = new AbortController();
+  if (more) { extending?.abort(); extending = controller; }
+  else { refreshing?.abort(); refreshing = controller; }
+  if (isOther) extending?.abort(); // only then: a person who has scrolled to the end would wait for ever
   const before = more ? conversations.value[conversations.value.length - 1]?.id ?? "" : "";
   try {
     const page = await get<{ conversations: Info[]; more: boolean }>(
@@ -48,7 +52,7 @@ export async function loadConversations(more = false): Promise<void> {
     // The newest page is loaded again and again; what was loaded beyond it stays.
     const fresh = new Set(page.conversations.map((info) => info.id));
     const oldest = page.conversations[page.conversations.length - 1];
-    const beyond = !more && page.more && oldest && known.length > page.conversations.length && listed === search.value
+    const beyond = !more && page.more && oldest && known.length >= page.conversations.length && listed === search.value
       ? known.filter((info) => !fresh.has(info.id) && (info.updated_at ?? 0) <= (oldest.updated_at ?? 0)) : [];
     conversations.value = more ? [...known, ...page.conversations.filter((info) => !known.some((one) => one.id === info.id))] : [...page.conversations, ...beyond];
     if (more || !beyond.length) conversationsMore.value = page.more;
